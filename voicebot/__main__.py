@@ -1,0 +1,5 @@
+"""`python -m voicebot`."""
+
+from voicebot.cli import main
+
+main()

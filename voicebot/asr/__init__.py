@@ -1,0 +1,1 @@
+"""Recognizers: one module per engine, each giving `voicebot.engines.Recognizer`."""

@@ -1,0 +1,140 @@
+"""Whisper through faster-whisper's model and CTranslate2, without the library's 30 s of padding.
+
+The encoder's cost grows with the audio it is given, padding included; CTranslate2 takes shorter
+features. Padding to 10 s (or the speech + 1 s) instead of 30 s costs no accuracy and saves more than
+half of the time; tighter padding makes the decoder loop. Loops are bounded and cut all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from faster_whisper import WhisperModel
+from faster_whisper.tokenizer import Tokenizer
+from faster_whisper.transcribe import get_suppressed_tokens
+
+from voicebot.audio.frames import SPEECH_RATE, Pcm
+from voicebot.config import WhisperConfig
+from voicebot.engines import EngineDead, EngineError, Recognizer
+
+MAX_PIECE_S = 28.0
+"""Whisper hears 30 s at most; longer speech is cut at its quietest point below that."""
+TOKENS_PER_S, TOKENS_BASE = 10, 16
+"""Fast English speech is 4-5 words, 6-7 tokens a second; more is a decoding loop."""
+NO_SPEECH, LOW_SCORE = 0.6, -1.0
+"""Whisper's own rule (openai/whisper, transcribe.py): no speech above this probability and a mean
+log-probability below this means that nothing was said."""
+
+
+@asynccontextmanager
+async def open_whisper(config: WhisperConfig, folder: Path) -> AsyncIterator[Recognizer]:
+    """Loads the model in a worker thread. Raises EngineDead with the library's reason."""
+    executor = ThreadPoolExecutor(1, "asr")  # one at a time: two would share the same cores
+    try:
+        loop = asyncio.get_running_loop()
+        try:
+            engine = await loop.run_in_executor(executor, _Whisper, config, folder)
+        except Exception as error:
+            raise EngineDead(f"faster-whisper cannot load {folder}: {error}") from error
+        yield WhisperRecognizer(engine, executor, config.timeout_s)
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)
+
+
+class WhisperRecognizer:
+    def __init__(self, engine: _Whisper, executor: ThreadPoolExecutor, timeout_s: float) -> None:
+        self._engine, self._executor, self._timeout_s = engine, executor, timeout_s
+
+    async def transcribe(self, pcm: Pcm) -> str:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await loop.run_in_executor(self._executor, self._engine.transcribe, pcm)
+        except TimeoutError:
+            raise EngineError(f"recognition took longer than {self._timeout_s:g} s") from None
+        except RuntimeError as error:
+            raise EngineError(f"recognition failed: {error}") from error
+
+
+class _Whisper:
+    """The synchronous part; runs in the worker thread only."""
+
+    def __init__(self, config: WhisperConfig, folder: Path) -> None:
+        self._config = config
+        self._model = WhisperModel(
+            str(folder),
+            device=config.device,
+            compute_type=config.compute_type,
+            cpu_threads=config.threads,
+            local_files_only=True,
+        )
+        core = self._model.model
+        self._tokenizer = Tokenizer(
+            self._model.hf_tokenizer,
+            core.is_multilingual,
+            task="transcribe" if core.is_multilingual else None,
+            language=config.language,
+        )
+        self._prompt = [*self._tokenizer.sot_sequence, self._tokenizer.no_timestamps]
+        self._suppressed = get_suppressed_tokens(self._tokenizer, [-1])
+        self.transcribe(np.zeros(SPEECH_RATE, np.int16))  # the first run allocates; pay for it now
+
+    def transcribe(self, pcm: Pcm) -> str:
+        samples = pcm.astype(np.float32) / 32768.0
+        texts = (self._piece(piece) for piece in split_long(samples, MAX_PIECE_S))
+        return " ".join(text for text in texts if text)
+
+    def _piece(self, samples: npt.NDArray[np.float32]) -> str:
+        seconds = len(samples) / SPEECH_RATE
+        padded = max(int(self._config.pad_to_s * SPEECH_RATE), len(samples) + SPEECH_RATE)
+        features = self._model.feature_extractor(np.pad(samples, (0, padded - len(samples))), padding=0)
+        result = self._model.model.generate(
+            self._model.encode(features),
+            [self._prompt],
+            beam_size=self._config.beam_size,
+            max_length=len(self._prompt) + TOKENS_BASE + int(seconds * TOKENS_PER_S),
+            return_scores=True,
+            return_no_speech_prob=True,
+            suppress_tokens=list(self._suppressed),
+        )[0]
+        if result.no_speech_prob > NO_SPEECH and result.scores[0] < LOW_SCORE:
+            return ""
+        return cut_loop(self._tokenizer.decode(result.sequences_ids[0]).strip())
+
+
+def split_long(samples: npt.NDArray[np.float32], longest_s: float) -> list[npt.NDArray[np.float32]]:
+    """Cuts speech longer than `longest_s` at the quietest 20 ms of the last third of each piece."""
+    longest, window = int(longest_s * SPEECH_RATE), SPEECH_RATE // 50
+    pieces = []
+    while len(samples) > longest:
+        start = longest * 2 // 3
+        energy = np.square(samples[start:longest]).reshape(-1, window).mean(axis=1)
+        cut = start + int(energy.argmin()) * window + window // 2
+        pieces.append(samples[:cut])
+        samples = samples[cut:]
+    return [*pieces, samples]
+
+
+def cut_loop(text: str) -> str:
+    """Cuts a decoding loop: a run of four words or more said again at once, and then again to the end.
+
+    "What time is check in? What time is check in? What ti" gives the first round only. People repeat
+    a word or a number ("no no no", "22222"), so shorter runs stay.
+    """
+    words = text.split()
+    plain = [re.sub(r"\W", "", word).lower() for word in words]
+    for size in range(4, len(words) // 2 + 1):
+        for start in range(len(words) - 2 * size + 1):
+            round_ = plain[start : start + size]
+            rest = plain[start + size :]
+            repeats = [round_[i % size] for i in range(len(rest))]
+            if rest[:-1] == repeats[:-1] and (rest[-1] == repeats[-1] or repeats[-1].startswith(rest[-1])):
+                return " ".join(words[: start + size])
+    return text

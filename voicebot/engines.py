@@ -1,0 +1,82 @@
+"""The three engine protocols, their errors, and how the configured ones are opened.
+
+An engine module is imported only when the configuration names it. An engine that is broken for good
+raises `EngineDead`: the call apologizes and ends. One failed request raises `EngineError`: the
+call apologizes and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from voicebot.audio.frames import Pcm
+from voicebot.config import AgentConfig, Config
+
+
+class EngineError(Exception):
+    """One request failed; the engine may serve the next."""
+
+
+class EngineDead(EngineError):
+    """The engine serves no more requests."""
+
+
+@dataclass(frozen=True)
+class Message:
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class Recognizer(Protocol):
+    async def transcribe(self, pcm: Pcm) -> str:
+        """Text of 16 kHz speech of any length, "" when nothing was said. Raises EngineError."""
+        ...
+
+
+class LanguageModel(Protocol):
+    def stream(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        """Text deltas as the model makes them. Closing the generator (`aclose`, or cancellation of the
+        task that iterates) stops the request in the engine. Raises EngineError."""
+        ...
+
+
+class Synthesizer(Protocol):
+    @property
+    def rate(self) -> int:
+        """Samples per second of what `stream` gives."""
+        ...
+
+    def stream(self, text: str) -> AsyncGenerator[Pcm, None]:
+        """Speech as it is made, leading silence trimmed. Closing stops the work. Raises EngineError."""
+        ...
+
+
+@dataclass(frozen=True)
+class Engines:
+    recognizer: Recognizer
+    llm: LanguageModel
+    synthesizer: Synthesizer
+
+
+@asynccontextmanager
+async def open_engines(config: Config, agent: AgentConfig) -> AsyncIterator[Engines]:
+    """Loads the configured engines and closes them at the end. Raises EngineDead or ModelError."""
+    from voicebot.asr.faster_whisper import open_whisper
+    from voicebot.llm.llama_cpp import open_llama
+    from voicebot.models import load_catalogue, resolve
+    from voicebot.tts.piper import open_piper
+
+    catalogue = load_catalogue(config.models.catalogues)
+    cache = config.models.cache
+    asr = resolve(config.asr.model, cache, catalogue)
+    llm = resolve(config.llm.model, cache, catalogue)
+    voice = resolve(config.voice(agent), cache, catalogue)
+    async with AsyncExitStack() as stack:
+        yield Engines(
+            await stack.enter_async_context(open_whisper(config.asr, asr)),
+            await stack.enter_async_context(open_llama(config.llm, llm)),
+            await stack.enter_async_context(open_piper(config.tts, voice)),
+        )

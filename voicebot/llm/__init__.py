@@ -1,0 +1,1 @@
+"""Language models: one module per engine, each giving `voicebot.engines.LanguageModel`."""

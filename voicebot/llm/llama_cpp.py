@@ -1,0 +1,125 @@
+"""llama.cpp in process, through xllamacpp: the embedded language model.
+
+llama.cpp runs its own thread; a request blocks one worker thread of ours, whose callback hands each
+token to the event loop and returns True to stop the request. Each of its slots keeps the prompt it
+saw last, so a call finds its system prompt and history computed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import xllamacpp
+
+from voicebot.config import LlamaCppConfig
+from voicebot.engines import EngineDead, EngineError, LanguageModel, Message
+
+
+@asynccontextmanager
+async def open_llama(config: LlamaCppConfig, path: Path) -> AsyncIterator[LanguageModel]:
+    """Loads the model; `path` is a GGUF file or a folder holding exactly one. Raises EngineDead."""
+    executor = ThreadPoolExecutor(config.parallel, "llm")
+    try:
+        loop = asyncio.get_running_loop()
+        try:
+            server = await loop.run_in_executor(executor, _load, config, gguf_file(path))
+        except RuntimeError as error:
+            raise EngineDead(f"llama.cpp cannot load {path}: {error}") from error
+        yield LlamaCpp(server, executor, config)
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)  # closed streams stop within a token
+
+
+def gguf_file(path: Path) -> Path:
+    if not path.is_dir():
+        return path
+    found = sorted(path.glob("*.gguf"))
+    if len(found) != 1:
+        raise EngineDead(f"{path}: expected one .gguf file, found {len(found)}")
+    return found[0]
+
+
+def _load(config: LlamaCppConfig, path: Path) -> Any:
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.n_parallel = config.parallel
+    params.n_ctx = config.context_tokens * config.parallel
+    params.n_gpu_layers = config.gpu_layers
+    params.cpuparams.n_threads = config.threads
+    params.cpuparams_batch.n_threads = config.threads
+    params.use_jinja = True
+    params.verbosity = -1  # its progress lines are nobody's to read; errors are raised
+    return xllamacpp.Server(params)
+
+
+class LlamaCpp:
+    def __init__(self, server: Any, executor: ThreadPoolExecutor, config: LlamaCppConfig) -> None:
+        self._server, self._executor, self._config = server, executor, config
+
+    async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        loop = asyncio.get_running_loop()
+        stopped = threading.Event()
+        # Bounded by max_tokens, which the engine enforces.
+        tokens: asyncio.Queue[str | EngineError | None] = asyncio.Queue()
+
+        def deliver(item: str | EngineError | None) -> None:
+            if not stopped.is_set():
+                loop.call_soon_threadsafe(tokens.put_nowait, item)
+
+        work = loop.run_in_executor(self._executor, self._request, messages, deliver, stopped)
+        timeout_s = self._config.first_token_timeout_s
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(timeout_s):
+                        item = await tokens.get()
+                except TimeoutError:
+                    raise EngineError(f"no token from the language model for {timeout_s:g} s") from None
+                if item is None:
+                    return
+                if isinstance(item, EngineError):
+                    raise item
+                timeout_s = self._config.token_timeout_s
+                yield item
+        finally:
+            stopped.set()
+            work.cancel()  # a request still waiting for a worker never starts
+
+    def _request(self, messages: Sequence[Message], deliver: Any, stopped: threading.Event) -> None:
+        """Runs in a worker thread until the answer is complete or `stopped` is set."""
+        failure: list[str] = []
+
+        def on_chunk(chunk: Any) -> bool:
+            if isinstance(chunk, dict) and chunk.get("error"):
+                failure.append(str(chunk["error"].get("message", chunk["error"])))
+            elif isinstance(chunk, dict):
+                for choice in chunk.get("choices") or ():
+                    text = (choice.get("delta") or {}).get("content")
+                    if text:
+                        deliver(text)
+            return stopped.is_set()
+
+        body = {
+            "messages": [{"role": message.role, "content": message.content} for message in messages],
+            "stream": True,
+            "max_tokens": self._config.max_tokens,
+            "temperature": self._config.temperature,
+            "seed": self._config.seed,
+            "cache_prompt": True,
+        }
+        if stopped.is_set():
+            return
+        try:
+            answer = self._server.handle_chat_completions(body, on_chunk)
+        except Exception as error:  # the binding raises what llama.cpp throws, of several types
+            deliver(EngineError(f"llama.cpp: {error}"))
+            return
+        if isinstance(answer, dict) and answer.get("error"):
+            failure.append(str(answer["error"].get("message", answer["error"])))
+        deliver(EngineError(f"llama.cpp: {failure[0]}") if failure else None)

@@ -1,0 +1,132 @@
+"""Piper: VITS voices on onnxruntime, espeak-ng phonemes.
+
+piper-tts gives one piece of audio per sentence, as soon as that sentence is made. We run its session
+ourselves, so that closing the stream ends the run inside the engine (onnxruntime's `terminate`) and
+so that the number of threads is ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+from piper import PiperVoice
+from piper.config import PiperConfig as VoiceConfig
+
+from voicebot.audio.frames import Pcm
+from voicebot.config import PiperConfig
+from voicebot.engines import EngineDead, EngineError, Synthesizer
+
+_T = TypeVar("_T")
+
+EDGE = 0.01
+"""Of full scale (-40 dBFS): quieter edges of a piece count as silence."""
+LEAD_S, TAIL_S = 0.010, 0.100
+"""Silence left at the edges of a piece: enough for a soft attack, and for a breath between sentences."""
+
+
+@asynccontextmanager
+async def open_piper(config: PiperConfig, path: Path) -> AsyncIterator[Synthesizer]:
+    """Loads the voice; `path` is a .onnx file or a folder holding exactly one. Raises EngineDead."""
+    executor = ThreadPoolExecutor(1, "tts")  # espeak-ng is not thread-safe, and two runs share the cores
+    try:
+        loop = asyncio.get_running_loop()
+        try:
+            voice = await loop.run_in_executor(executor, _load, config, onnx_file(path))
+        except EngineDead:
+            raise
+        except Exception as error:
+            raise EngineDead(f"piper cannot load {path}: {error}") from error
+        yield Piper(voice, executor, config)
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)
+
+
+def onnx_file(path: Path) -> Path:
+    if not path.is_dir():
+        return path
+    found = sorted(path.glob("*.onnx"))
+    if len(found) != 1:
+        raise EngineDead(f"{path}: expected one .onnx file, found {len(found)}")
+    return found[0]
+
+
+def _load(config: PiperConfig, path: Path) -> PiperVoice:
+    settings = json.loads(Path(f"{path}.json").read_text(encoding="utf-8"))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = config.threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # the cores are shared
+    # The voice's noise comes from a generator seeded when the session is made: a replay that asks for
+    # the same texts in the same order gets the same audio.
+    onnxruntime.set_seed(config.seed)
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return PiperVoice(session=session, config=VoiceConfig.from_dict(settings))
+
+
+class Piper:
+    def __init__(self, voice: PiperVoice, executor: ThreadPoolExecutor, config: PiperConfig) -> None:
+        self._voice, self._executor, self._config = voice, executor, config
+
+    @property
+    def rate(self) -> int:
+        return int(self._voice.config.sample_rate)
+
+    async def stream(self, text: str) -> AsyncGenerator[Pcm, None]:
+        loop = asyncio.get_running_loop()
+        run = onnxruntime.RunOptions()
+        try:
+            sentences = await self._within(loop.run_in_executor(self._executor, self._voice.phonemize, text))
+            for phonemes in sentences:
+                if phonemes:
+                    work = loop.run_in_executor(self._executor, self._infer, phonemes, run)
+                    pcm = trim(await self._within(work), self.rate)
+                    if pcm.size:
+                        yield pcm
+        except (RuntimeError, ValueError) as error:
+            raise EngineError(f"piper failed on {text!r}: {error}") from error
+        finally:
+            run.terminate = True
+
+    async def _within(self, work: asyncio.Future[_T]) -> _T:
+        try:
+            async with asyncio.timeout(self._config.timeout_s):
+                return await work
+        except TimeoutError:
+            raise EngineError(f"speech synthesis took longer than {self._config.timeout_s:g} s") from None
+
+    def _infer(self, phonemes: list[str], run: onnxruntime.RunOptions) -> Pcm:
+        """One sentence to audio, as piper's `phoneme_ids_to_audio` does; in the worker thread."""
+        voice = self._voice
+        ids = np.array([voice.phonemes_to_ids(phonemes)], np.int64)
+        scales = np.array(
+            [voice.config.noise_scale, voice.config.length_scale * self._config.length_scale, voice.config.noise_w_scale],
+            np.float32,
+        )
+        inputs = {"input": ids, "input_lengths": np.array([ids.shape[1]], np.int64), "scales": scales}
+        if voice.config.num_speakers > 1:
+            inputs["sid"] = np.array([voice.config.default_speaker_id], np.int64)
+        audio: npt.NDArray[np.float32] = voice.session.run(None, inputs, run)[0].squeeze()
+        peak = float(np.abs(audio).max(initial=0.0))
+        scaled = audio * (0.9 / peak) if peak > 1e-6 else audio
+        return (scaled * 32767.0).astype(np.int16)
+
+
+def trim(pcm: Pcm, rate: int) -> Pcm:
+    """Cuts silence at both edges down to LEAD_S and TAIL_S; a piece without sound becomes empty."""
+    loud = np.flatnonzero(np.abs(pcm.astype(np.int32)) > EDGE * 32767)
+    if not loud.size:
+        return pcm[:0]
+    start = max(0, int(loud[0]) - int(LEAD_S * rate))
+    end = min(len(pcm), int(loud[-1]) + 1 + int(TAIL_S * rate))
+    out = pcm[start:end].copy()
+    fade = min(int(0.005 * rate), len(out))
+    out[len(out) - fade :] = (out[len(out) - fade :] * np.linspace(1.0, 0.0, fade)).astype(np.int16)
+    return out
