@@ -166,6 +166,8 @@ class CallConfig(_Section):
     max_call_s: float = Field(3600.0, gt=0)
     max_engine_errors: int = Field(2, ge=1)
     """Failed answers in a row before the call is ended with the apology."""
+    history_max_chars: int = Field(4000, ge=200)
+    """Of the conversation in the prompt; about four characters make a token."""
     lookahead_s: float = Field(4.0, gt=0)
     """Speech made ahead of what is playing; more would be thrown away at a barge-in."""
 

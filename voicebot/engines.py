@@ -7,8 +7,9 @@ call apologizes and goes on.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -62,9 +63,15 @@ class Engines:
 
 
 @asynccontextmanager
-async def open_engines(config: Config, agent: AgentConfig) -> AsyncIterator[Engines]:
-    """Loads the configured engines and closes them at the end. Raises EngineDead or ModelError."""
+async def open_engines(config: Config, agent: AgentConfig, lines: int = 1) -> AsyncIterator[Engines]:
+    """Loads the configured engines for `lines` calls at once, and closes them at the end.
+
+    The language model has read the agent's system prompt and greeting when this yields, as often as
+    it has contexts for calls, so that no caller waits for that. Raises EngineDead, EngineError or
+    ModelError.
+    """
     from voicebot.asr.faster_whisper import open_whisper
+    from voicebot.history import History  # which needs Message from here
     from voicebot.llm.llama_cpp import open_llama
     from voicebot.models import load_catalogue, resolve
     from voicebot.tts.piper import open_piper
@@ -75,8 +82,20 @@ async def open_engines(config: Config, agent: AgentConfig) -> AsyncIterator[Engi
     llm = resolve(config.llm.model, cache, catalogue)
     voice = resolve(config.voice(agent), cache, catalogue)
     async with AsyncExitStack() as stack:
-        yield Engines(
+        engines = Engines(
             await stack.enter_async_context(open_whisper(config.asr, asr)),
             await stack.enter_async_context(open_llama(config.llm, llm)),
             await stack.enter_async_context(open_piper(config.tts, voice)),
         )
+        history = History(agent.system_prompt, config.call.history_max_chars)
+        history.assistant(agent.greeting)
+        prompt = history.prompt("Hello.")
+        warm = [_first_token(engines.llm, prompt) for _ in range(min(lines, config.llm.parallel))]
+        await asyncio.gather(*warm)
+        yield engines
+
+
+async def _first_token(llm: LanguageModel, prompt: Sequence[Message]) -> None:
+    async with aclosing(llm.stream(prompt)) as tokens:
+        async for _ in tokens:
+            return

@@ -108,4 +108,3 @@ class TurnRecord:
         # From the same running maximum as the stages: the sum and the total cannot differ.
         end = max(self.marks.get(mark, self.marks[start]) for mark in MARKS)
         return (end - self.marks[start]) / 1000
-

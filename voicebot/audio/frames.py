@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
+import av
 import numpy as np
 import numpy.typing as npt
 
@@ -37,3 +39,10 @@ def audible(pcm: Pcm) -> bool:
 
 def silence(samples: int) -> Pcm:
     return np.zeros(samples, np.int16)
+
+
+def channels_of(frame: av.AudioFrame) -> npt.NDArray[np.int16]:
+    """The samples of a 16-bit FFmpeg frame, packed or planar: shape (channels, n)."""
+    samples = cast("npt.NDArray[np.int16]", frame.to_ndarray())
+    channels = frame.layout.nb_channels
+    return samples if samples.shape[0] == channels else samples.reshape(-1, channels).T

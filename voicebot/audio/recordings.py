@@ -10,7 +10,7 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from voicebot.audio.frames import Pcm, audible
+from voicebot.audio.frames import Pcm, audible, channels_of
 
 TRUNCATION_TOLERANCE_S = 0.5
 """Encoders' padding and rounding make a file's stated length differ from its samples by less."""
@@ -83,13 +83,15 @@ def _decode(path: Path) -> tuple[npt.NDArray[np.int16], int, float | None]:
         parts: list[npt.NDArray[np.int16]] = []
         try:
             for frame in container.decode(stream):
-                parts += [out.to_ndarray() for out in resampler.resample(frame)]
+                parts += [channels_of(out) for out in resampler.resample(frame)]
         except av.FFmpegError as error:
             if not parts:
                 raise
             at = sum(part.shape[1] for part in parts) / rate
-            raise RecordingError(f"{path}: damaged or truncated after {at:.1f} s ({error.strerror})") from None
-        parts += [out.to_ndarray() for out in resampler.resample(None)] if parts else []
+            raise RecordingError(
+                f"{path}: damaged or truncated after {at:.1f} s ({error.strerror})"
+            ) from None
+        parts += [channels_of(out) for out in resampler.resample(None)] if parts else []
     samples = np.concatenate(parts, axis=1) if parts else np.zeros((1, 0), np.int16)
     return samples, rate, stated
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import av
 import numpy as np
 
-from voicebot.audio.frames import Pcm
+from voicebot.audio.frames import Pcm, channels_of
 
 
 class Resampler:
@@ -42,7 +42,5 @@ class Resampler:
 
 
 def _joined(frames: list[av.AudioFrame]) -> Pcm:
-    parts = [frame.to_ndarray()[0] for frame in frames]
-    if len(parts) == 1:
-        return parts[0].astype(np.int16, copy=False)
-    return np.concatenate([np.zeros(0, np.int16), *parts])
+    parts = [channels_of(frame)[0] for frame in frames]
+    return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.int16), *parts])

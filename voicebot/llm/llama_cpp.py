@@ -19,6 +19,7 @@ import xllamacpp
 
 from voicebot.config import LlamaCppConfig
 from voicebot.engines import EngineDead, EngineError, LanguageModel, Message
+from voicebot.models import file_in
 
 
 @asynccontextmanager
@@ -28,7 +29,7 @@ async def open_llama(config: LlamaCppConfig, path: Path) -> AsyncIterator[Langua
     try:
         loop = asyncio.get_running_loop()
         try:
-            server = await loop.run_in_executor(executor, _load, config, gguf_file(path))
+            server = await loop.run_in_executor(executor, _load, config, path)
         except RuntimeError as error:
             raise EngineDead(f"llama.cpp cannot load {path}: {error}") from error
         yield LlamaCpp(server, executor, config)
@@ -36,23 +37,16 @@ async def open_llama(config: LlamaCppConfig, path: Path) -> AsyncIterator[Langua
         executor.shutdown(wait=True, cancel_futures=True)  # closed streams stop within a token
 
 
-def gguf_file(path: Path) -> Path:
-    if not path.is_dir():
-        return path
-    found = sorted(path.glob("*.gguf"))
-    if len(found) != 1:
-        raise EngineDead(f"{path}: expected one .gguf file, found {len(found)}")
-    return found[0]
-
-
 def _load(config: LlamaCppConfig, path: Path) -> Any:
+    path = file_in(path, ".gguf")
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
     params.n_parallel = config.parallel
     params.n_ctx = config.context_tokens * config.parallel
     params.n_gpu_layers = config.gpu_layers
-    params.cpuparams.n_threads = config.threads
-    params.cpuparams_batch.n_threads = config.threads
+    for cpu in (params.cpuparams, params.cpuparams_batch):
+        cpu.n_threads = config.threads
+        cpu.poll = 0  # its threads wait by sleeping, not spinning: recognizer and voice need the cores
     params.use_jinja = True
     params.verbosity = -1  # its progress lines are nobody's to read; errors are raised
     return xllamacpp.Server(params)

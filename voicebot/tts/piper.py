@@ -24,6 +24,7 @@ from piper.config import PiperConfig as VoiceConfig
 from voicebot.audio.frames import Pcm
 from voicebot.config import PiperConfig
 from voicebot.engines import EngineDead, EngineError, Synthesizer
+from voicebot.models import file_in
 
 _T = TypeVar("_T")
 
@@ -40,9 +41,7 @@ async def open_piper(config: PiperConfig, path: Path) -> AsyncIterator[Synthesiz
     try:
         loop = asyncio.get_running_loop()
         try:
-            voice = await loop.run_in_executor(executor, _load, config, onnx_file(path))
-        except EngineDead:
-            raise
+            voice = await loop.run_in_executor(executor, _load, config, path)
         except Exception as error:
             raise EngineDead(f"piper cannot load {path}: {error}") from error
         yield Piper(voice, executor, config)
@@ -50,16 +49,8 @@ async def open_piper(config: PiperConfig, path: Path) -> AsyncIterator[Synthesiz
         executor.shutdown(wait=True, cancel_futures=True)
 
 
-def onnx_file(path: Path) -> Path:
-    if not path.is_dir():
-        return path
-    found = sorted(path.glob("*.onnx"))
-    if len(found) != 1:
-        raise EngineDead(f"{path}: expected one .onnx file, found {len(found)}")
-    return found[0]
-
-
 def _load(config: PiperConfig, path: Path) -> PiperVoice:
+    path = file_in(path, ".onnx")
     settings = json.loads(Path(f"{path}.json").read_text(encoding="utf-8"))
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = config.threads
@@ -106,10 +97,8 @@ class Piper:
         """One sentence to audio, as piper's `phoneme_ids_to_audio` does; in the worker thread."""
         voice = self._voice
         ids = np.array([voice.phonemes_to_ids(phonemes)], np.int64)
-        scales = np.array(
-            [voice.config.noise_scale, voice.config.length_scale * self._config.length_scale, voice.config.noise_w_scale],
-            np.float32,
-        )
+        length = voice.config.length_scale * self._config.length_scale
+        scales = np.array([voice.config.noise_scale, length, voice.config.noise_w_scale], np.float32)
         inputs = {"input": ids, "input_lengths": np.array([ids.shape[1]], np.int64), "scales": scales}
         if voice.config.num_speakers > 1:
             inputs["sid"] = np.array([voice.config.default_speaker_id], np.int64)

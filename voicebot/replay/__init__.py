@@ -1,0 +1,1 @@
+"""Replaying recorded calls through the same call code."""

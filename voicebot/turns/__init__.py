@@ -1,0 +1,1 @@
+"""Turn-taking: the sans-IO core, and the voice activity detector that feeds it."""

@@ -1,0 +1,263 @@
+"""Turn-taking: who speaks, when a turn is over, when the bot must stop. A plain state machine.
+
+It reads no clock, awaits nothing and owns no model. It is told what happened and when, and returns
+events; the call (call.py) carries them out. The same inputs always give the same events.
+
+The rules:
+
+1. The caller is SILENT, SPEAKING, or in a PAUSE. A window is speech from `vad_start` up, silence below
+   `vad_stop`, and between the two what the window before it was.
+2. Speech counts once `min_speech_ms` of it came without a gap of GAP_S in between: `SpeechStarted`.
+   Over the audible bot, `barge_in_ms` are needed, and the event is `BargeIn`: the bot is HELD.
+   Shorter sounds are dropped: a click starts nothing and a cough stops nobody.
+3. After `endpoint_silence_ms` of silence the turn is over: `Commit`. Missing audio counts as silence,
+   on the timer. A turn of `max_turn_s` is over too, and sealed: what the caller still says is a turn
+   of its own, after the answer has begun.
+4. A commit makes the bot PENDING: an answer is being made. If the caller speaks again before any of
+   it was audible, the answer is void: `Retract`. What follows belongs to the same turn.
+5. Nothing is committed while the bot says something that may not be interrupted; speech meanwhile is
+   kept and becomes a turn when the bot is done.
+6. After every commit the call reports what was recognized (`recognized`). No words, and the turn is
+   void: a bot that was HELD goes on where it was (`Resume`), otherwise both sides are silent again.
+   Words, and a HELD reply is over.
+7. When nobody has spoken or worked for `idle_question_s`: `IdleQuestion`; when still nobody has for
+   `idle_hangup_s` after it was spoken: `IdleHangup`. A turn with words starts the count anew.
+
+Times are seconds on one monotonic clock and never go back. Each turn has a number, counted from 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from voicebot.config import CallConfig, TurnsConfig
+from voicebot.turns.vad import WINDOW_S
+
+GAP_S = 0.2
+"""Longer than any silence inside a word (a stop consonant is silent for 50-150 ms)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStarted:
+    """The caller speaks. `since` is when the first speech window began."""
+
+    turn: int
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class BargeIn:
+    """The caller speaks over the bot: hold it."""
+
+    turn: int
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Retract:
+    """The turn goes on although it was committed: drop the answer in the making."""
+
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The turn is over: recognize and answer it."""
+
+    turn: int
+    speech_end: float
+    """Arrival of the caller's last speech sample."""
+    ingested: float
+    """When that sample reached this core."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The sound was too short to be speech; its audio can go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The interruption had no words: go on speaking where the bot was held."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdleQuestion:
+    """Nobody has spoken for long: ask whether the caller is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdleHangup:
+    """Nor after the question: end the call."""
+
+
+Event = SpeechStarted | BargeIn | Retract | Commit | Dropped | Resume | IdleQuestion | IdleHangup
+
+
+class Caller(Enum):
+    SILENT = auto()
+    SPEAKING = auto()
+    PAUSE = auto()
+
+
+class Bot(Enum):
+    QUIET = auto()
+    PENDING = auto()
+    AUDIBLE = auto()
+    HELD = auto()
+
+
+class TurnCore:
+    def __init__(self, turns: TurnsConfig, call: CallConfig, now: float) -> None:
+        self._turns, self._call = turns, call
+        self.caller = Caller.SILENT
+        self.bot = Bot.QUIET
+        self.turn = 0
+        """The turn that the caller is in, or was in last."""
+        self._confirmed = False  # rule 2: the sound counts as speech
+        self._was_speech = False
+        self._voiced_s = 0.0
+        self._speech_start = now
+        self._speech_end = now  # arrival of the last speech sample
+        self._ingested = now
+        self._turn_start = now
+        self._open = False  # rule 4: self.turn is committed, but not yet answered or void
+        self._sealed = False  # rule 3: the open turn cannot be retracted
+        self._interruptible = True
+        self._quiet_since = now
+        self._questions = 0
+
+    # What happened. Each returns the events that follow from it, in order.
+
+    def vad(self, now: float, probability: float, arrival: float) -> list[Event]:
+        """One VAD window (32 ms) was heard; its last sample arrived at `arrival` <= `now`."""
+        threshold = self._turns.vad_stop if self._was_speech else self._turns.vad_start
+        self._was_speech = probability >= threshold
+        return self._speech(now, arrival) if self._was_speech else self.handle_timer(now)
+
+    def audible(self, now: float, *, interruptible: bool = True) -> list[Event]:
+        """The first audible packet of what the bot says was sent."""
+        self.bot = Bot.AUDIBLE
+        self._interruptible = interruptible
+        return self._close(now)
+
+    def finished(self, now: float) -> list[Event]:
+        """What the bot had to say was sent to its end, or failed; nothing is in the making."""
+        self.bot = Bot.QUIET
+        self._quiet_since = now
+        return self._close(now)
+
+    def recognized(self, now: float, turn: int, *, words: bool) -> list[Event]:
+        """The recognizer's result for a committed turn. A late one, of an older turn, changes nothing."""
+        if turn != self.turn or not self._open:
+            return []
+        if words:
+            self._questions = 0
+            self.bot = Bot.PENDING
+            return []
+        held = self.bot is Bot.HELD
+        self.bot = Bot.AUDIBLE if held else Bot.QUIET
+        self._quiet_since = now
+        resumed: list[Event] = [Resume()] if held else []
+        return resumed + self._close(now)
+
+    def handle_timer(self, now: float) -> list[Event]:
+        """Time has passed; call it at `get_timer()`, or at any other time."""
+        if self.caller is not Caller.SILENT:
+            if now > self._ingested:
+                self.caller = Caller.PAUSE
+            return self._end_of_speech(now) if now >= self._turn_deadline() else []
+        if self.bot is Bot.QUIET and now >= self._idle_deadline():
+            self._quiet_since = now
+            self._questions += 1
+            return [IdleQuestion() if self._questions == 1 else IdleHangup()]
+        return []
+
+    def get_timer(self) -> float | None:
+        """When `handle_timer` has something to do if nothing else happens; None for never."""
+        if self.caller is not Caller.SILENT:
+            deadline = self._turn_deadline()
+        else:
+            deadline = self._idle_deadline() if self.bot is Bot.QUIET else math.inf
+        return deadline if deadline < math.inf else None
+
+    @property
+    def since(self) -> float | None:
+        """From when on the caller's audio may still be needed; None when it may go."""
+        if self._confirmed or self._open:
+            return self._turn_start
+        return None if self.caller is Caller.SILENT else self._speech_start
+
+    # How the rules work.
+
+    def _speech(self, now: float, arrival: float) -> list[Event]:
+        if self.caller is Caller.SILENT:
+            self._confirmed = False
+            self._voiced_s = 0.0
+            self._speech_start = arrival - WINDOW_S
+        self.caller = Caller.SPEAKING
+        self._voiced_s += WINDOW_S
+        self._speech_end, self._ingested = arrival, now
+        events = self._confirm(now)
+        return [*events, *self._end_of_speech(now)] if now >= self._turn_deadline() else events
+
+    def _confirm(self, now: float) -> list[Event]:
+        """Rule 2: from here on it is speech, if it may be."""
+        if self._confirmed or not self._enough() or self._withheld() or self._sealed:
+            return []
+        self._confirmed = True
+        if self._open:  # rule 4
+            self._open = False
+            if self.bot is Bot.PENDING:
+                self.bot = Bot.QUIET
+            return [Retract(self.turn)]
+        self.turn += 1
+        self._turn_start = self._speech_start
+        if self.bot is Bot.AUDIBLE:
+            self.bot = Bot.HELD
+            return [BargeIn(self.turn, self._speech_start)]
+        return [SpeechStarted(self.turn, self._speech_start)]
+
+    def _enough(self) -> bool:
+        """Rule 2: long enough to be speech. Half a window of tolerance, since sums of 32 ms are not exact."""
+        over_bot = self.bot is Bot.AUDIBLE
+        needed_ms = self._turns.barge_in_ms if over_bot else self._turns.min_speech_ms
+        return (self._voiced_s + WINDOW_S / 2) * 1000 >= needed_ms
+
+    def _end_of_speech(self, now: float) -> list[Event]:
+        self.caller = Caller.SILENT
+        self._was_speech = False
+        if not self._confirmed:
+            return [Dropped()]  # noise: the idle count goes on
+        self._confirmed = False
+        self._open = True
+        self._sealed = now >= self._turn_start + self._turns.max_turn_s
+        if self.bot is Bot.QUIET:
+            self.bot = Bot.PENDING
+        return [Commit(self.turn, self._speech_end, self._ingested)]
+
+    def _withheld(self) -> bool:
+        """Rule 5."""
+        return self.bot is Bot.AUDIBLE and not self._interruptible
+
+    def _close(self, now: float) -> list[Event]:
+        """The open turn is answered or void; speech that was kept meanwhile may count now."""
+        self._open = self._sealed = False
+        return self._confirm(now) if self.caller is not Caller.SILENT else []
+
+    def _turn_deadline(self) -> float:
+        """When the sound being heard is dropped (rule 2) or committed (rule 3) if nothing else comes."""
+        if not self._confirmed:
+            kept = self._enough() and (self._withheld() or self._sealed)
+            return math.inf if kept else self._ingested + GAP_S
+        silence = self._ingested + self._turns.endpoint_silence_ms / 1000
+        return min(silence, self._turn_start + self._turns.max_turn_s)
+
+    def _idle_deadline(self) -> float:
+        """Rule 7."""
+        if not self._call.idle_question_s:
+            return math.inf
+        wait = self._call.idle_hangup_s if self._questions else self._call.idle_question_s
+        return self._quiet_since + wait
