@@ -6,6 +6,7 @@ let it hang, or answer it with an aiortc peer through which the test plays the b
 """
 
 import asyncio
+import inspect
 import json
 import re
 import shutil
@@ -345,7 +346,7 @@ async def test_keyboard_alone_starts_a_call(visit: Any, server: Server) -> None:
     assert server.offers[0]["type"] == "offer"
     assert "m=audio" in server.offers[0]["sdp"]
     assert "m=application" in server.offers[0]["sdp"]
-    assert await page.evaluate(RELEASED)
+    await until(lambda: page.evaluate(RELEASED))
 
 
 async def test_refused_microphone(visit: Any, server: Server) -> None:
@@ -355,7 +356,7 @@ async def test_refused_microphone(visit: Any, server: Server) -> None:
     await expect(page.locator("#state")).to_have_text("Ready")
     await expect(call_button(page)).to_be_enabled()
     assert server.offers == []
-    assert await page.evaluate(RELEASED)
+    await until(lambda: page.evaluate(RELEASED))
 
 
 @pytest.mark.parametrize(
@@ -401,7 +402,7 @@ async def test_all_lines_busy(visit: Any, server: Server, retry_after: str | Non
     await expect(page.get_by_role("alert")).to_contain_text("All lines are busy")
     await expect(page.get_by_role("alert")).to_contain_text(words)
     await expect(call_button(page)).to_be_enabled()
-    assert await page.evaluate(RELEASED)
+    await until(lambda: page.evaluate(RELEASED))
 
 
 async def test_busy_line_with_a_date_says_when_it_is_over(visit: Any, server: Server) -> None:
@@ -456,8 +457,8 @@ async def test_hanging_up_while_the_browser_asks(visit: Any, server: Server) -> 
     await hangup_button(page).click()
     await expect(page.locator("#state")).to_have_text("Call ended")
     await page.evaluate("document.dispatchEvent(new Event('allowed'))")
-    await page.wait_for_function("seenByTest.tracks.length === 1")
-    await page.wait_for_function(RELEASED)
+    await until(lambda: page.evaluate("seenByTest.tracks.length === 1"))
+    await until(lambda: page.evaluate(RELEASED))
     await expect(page.locator("#state")).to_have_text("Call ended")
     assert server.offers == []
 
@@ -565,7 +566,7 @@ async def test_call_after_call_leaves_nothing_behind(visit: Any, server: Server)
         await hangup_button(page).click()
         await expect(page.locator("#state")).to_have_text("Call ended")
         await expect(page.locator("#state-hint")).to_have_text("You hung up.")
-        await page.wait_for_function(RELEASED)
+        await until(lambda: page.evaluate(RELEASED))
         await until(lambda peer=peer: {"type": "hangup"} in peer.received)
         assert len(server.offers) == count
 
@@ -581,7 +582,7 @@ async def test_server_ends_the_call(visit: Any, server: Server, reason: str | No
     await expect(page.locator("#state")).to_have_text("Call ended")
     await expect(page.locator("#state-hint")).to_contain_text(words or "The assistant hung up.")
     await expect(call_button(page)).to_be_visible()
-    await page.wait_for_function(RELEASED)
+    await until(lambda: page.evaluate(RELEASED))
 
 
 async def test_connection_that_wavers_and_then_breaks(visit: Any, server: Server) -> None:
@@ -602,7 +603,7 @@ async def test_connection_that_wavers_and_then_breaks(visit: Any, server: Server
     await page.evaluate(become, "failed")
     await expect(page.locator("#state")).to_have_text("Call ended")
     await expect(page.get_by_role("alert")).to_contain_text("The connection was lost")
-    await page.wait_for_function(RELEASED)
+    await until(lambda: page.evaluate(RELEASED))
 
 
 async def test_other_microphone_during_a_call(visit: Any, server: Server) -> None:
@@ -610,18 +611,17 @@ async def test_other_microphone_during_a_call(visit: Any, server: Server) -> Non
     await connect(page, server)
     select = page.locator("#microphone")
     await select.select_option(index=await select.locator("option").count() - 1)
-    await page.wait_for_function(
-        """() => {
-          const [sender] = seenByTest.peers.at(-1).getSenders();
-          const [first, second] = seenByTest.tracks;
-          return second && first.readyState === "ended" && sender.track === second;
-        }"""
-    )
+    switched = """() => {
+      const [sender] = seenByTest.peers.at(-1).getSenders();
+      const [first, second] = seenByTest.tracks;
+      return Boolean(second) && first.readyState === "ended" && sender.track === second;
+    }"""
+    await until(lambda: page.evaluate(switched))
     used = await page.evaluate("seenByTest.tracks.at(-1).getSettings().deviceId")
     assert used == await select.input_value()
     await expect(page.locator("#error")).to_be_empty()
     await hangup_button(page).click()
-    await page.wait_for_function(RELEASED)
+    await until(lambda: page.evaluate(RELEASED))
 
 
 async def test_remembered_microphone_that_is_gone(visit: Any, server: Server) -> None:
@@ -670,7 +670,7 @@ async def test_playback_that_the_browser_blocks(visit: Any, server: Server) -> N
     await expect(tap).to_be_visible()
     await tap.click()
     await expect(tap).to_be_hidden()
-    await page.wait_for_function("document.querySelector('audio').paused === false")
+    await until(lambda: page.evaluate("document.querySelector('audio').paused === false"))
 
 
 async def test_leaving_the_page_hangs_up(visit: Any, server: Server) -> None:
@@ -678,13 +678,17 @@ async def test_leaving_the_page_hangs_up(visit: Any, server: Server) -> None:
     peer = await connect(page, server)
     await page.evaluate("window.dispatchEvent(new PageTransitionEvent('pagehide'))")
     await until(lambda: peer.connection.connectionState == "closed" or {"type": "hangup"} in peer.received)
-    assert await page.evaluate(RELEASED)
+    await until(lambda: page.evaluate(RELEASED))
 
 
 # --- helpers ------------------------------------------------------------------------------
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], Any]) -> None:
+    """Polls from here: ``page.wait_for_function`` polls inside the page, where the policy forbids eval."""
     async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110  # aiortc's side has no event to wait for
+        while True:
+            value = condition()
+            if await value if inspect.isawaitable(value) else value:
+                return
             await asyncio.sleep(0.02)

@@ -52,7 +52,9 @@ def run_checks(config_file: Path | None, agent: Path | None, console: Console) -
         nonlocal good
         good = good and finding.ok
         sign = "[green]ok  [/green]" if finding.ok else "[red]FAIL[/red]"
-        console.print(f"{sign} {escape(finding.what)}: {escape(finding.found)}", soft_wrap=True, highlight=False)
+        console.print(
+            f"{sign} {escape(finding.what)}: {escape(finding.found)}", soft_wrap=True, highlight=False
+        )
         if finding.mend:
             console.print(f"       -> {escape(finding.mend)}", soft_wrap=True, highlight=False)
 

@@ -7,9 +7,8 @@ call apologizes and goes on.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -82,20 +81,11 @@ async def open_engines(config: Config, agent: AgentConfig, lines: int = 1) -> As
     llm = resolve(config.llm.model, cache, catalogue)
     voice = resolve(config.voice(agent), cache, catalogue)
     async with AsyncExitStack() as stack:
-        engines = Engines(
-            await stack.enter_async_context(open_whisper(config.asr, asr)),
-            await stack.enter_async_context(open_llama(config.llm, llm)),
-            await stack.enter_async_context(open_piper(config.tts, voice)),
-        )
         history = History(agent.system_prompt, config.call.history_max_chars)
         history.assistant(agent.greeting)
-        prompt = history.prompt("Hello.")
-        warm = [_first_token(engines.llm, prompt) for _ in range(min(lines, config.llm.parallel))]
-        await asyncio.gather(*warm)
-        yield engines
-
-
-async def _first_token(llm: LanguageModel, prompt: Sequence[Message]) -> None:
-    async with aclosing(llm.stream(prompt)) as tokens:
-        async for _ in tokens:
-            return
+        warm = history.prompt("Hello.")
+        yield Engines(
+            await stack.enter_async_context(open_whisper(config.asr, asr)),
+            await stack.enter_async_context(open_llama(config.llm, llm, warm, lines)),
+            await stack.enter_async_context(open_piper(config.tts, voice)),
+        )

@@ -5,7 +5,7 @@ export const STATES = {
   connecting: ["Connecting", "Reaching the assistant…"],
   listening: ["Listening", "Go ahead, it’s your turn."],
   thinking: ["Thinking", "One moment."],
-  speaking: ["Speaking", "You can interrupt at any time."],
+  speaking: ["Speaking", "Interrupt at any time."],
   reconnecting: ["Reconnecting", "The connection dropped. Trying to get it back…"],
   ended: ["Call ended", ""],
 };

@@ -111,10 +111,11 @@ class _Whisper:
 
 def split_long(samples: npt.NDArray[np.float32], longest_s: float) -> list[npt.NDArray[np.float32]]:
     """Cuts speech longer than `longest_s` at the quietest 20 ms of the last third of each piece."""
-    longest, window = int(longest_s * SPEECH_RATE), SPEECH_RATE // 50
+    window = SPEECH_RATE // 50
+    longest = int(longest_s * SPEECH_RATE) // window * window
     pieces = []
     while len(samples) > longest:
-        start = longest * 2 // 3
+        start = longest * 2 // 3 // window * window
         energy = np.square(samples[start:longest]).reshape(-1, window).mean(axis=1)
         cut = start + int(energy.argmin()) * window + window // 2
         pieces.append(samples[:cut])

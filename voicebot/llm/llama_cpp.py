@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,8 +23,14 @@ from voicebot.models import file_in
 
 
 @asynccontextmanager
-async def open_llama(config: LlamaCppConfig, path: Path) -> AsyncIterator[LanguageModel]:
-    """Loads the model; `path` is a GGUF file or a folder holding exactly one. Raises EngineDead."""
+async def open_llama(
+    config: LlamaCppConfig, path: Path, warm: Sequence[Message], lines: int = 1
+) -> AsyncIterator[LanguageModel]:
+    """Loads the model; `path` is a GGUF file or a folder holding exactly one.
+
+    Computes the prompt `warm` in as many slots as `lines` calls will use, all at once, since a lone
+    request would find the slot that has it already. Raises EngineDead.
+    """
     executor = ThreadPoolExecutor(config.parallel, "llm")
     try:
         loop = asyncio.get_running_loop()
@@ -32,7 +38,9 @@ async def open_llama(config: LlamaCppConfig, path: Path) -> AsyncIterator[Langua
             server = await loop.run_in_executor(executor, _load, config, path)
         except RuntimeError as error:
             raise EngineDead(f"llama.cpp cannot load {path}: {error}") from error
-        yield LlamaCpp(server, executor, config)
+        engine = LlamaCpp(server, executor, config)
+        await asyncio.gather(*(engine.warm(warm) for _ in range(min(lines, config.parallel))))
+        yield engine
     finally:
         executor.shutdown(wait=True, cancel_futures=True)  # closed streams stop within a token
 
@@ -47,6 +55,7 @@ def _load(config: LlamaCppConfig, path: Path) -> Any:
     for cpu in (params.cpuparams, params.cpuparams_batch):
         cpu.n_threads = config.threads
         cpu.poll = 0  # its threads wait by sleeping, not spinning: recognizer and voice need the cores
+    params.cache_ram_mib = 0  # no second prompt cache beside the slots' own: by default it may grow to 8 GiB
     params.use_jinja = True
     params.verbosity = -1  # its progress lines are nobody's to read; errors are raised
     return xllamacpp.Server(params)
@@ -55,6 +64,19 @@ def _load(config: LlamaCppConfig, path: Path) -> Any:
 class LlamaCpp:
     def __init__(self, server: Any, executor: ThreadPoolExecutor, config: LlamaCppConfig) -> None:
         self._server, self._executor, self._config = server, executor, config
+
+    async def warm(self, messages: Sequence[Message]) -> None:
+        """Has one slot read a prompt. No deadline: a slow machine may take its time before the first call."""
+        failures: list[EngineError] = []
+
+        def deliver(item: str | EngineError | None) -> None:
+            if isinstance(item, EngineError):
+                failures.append(item)
+
+        loop, stop = asyncio.get_running_loop(), threading.Event()
+        await loop.run_in_executor(self._executor, self._request, messages, deliver, stop, 1)
+        if failures:
+            raise EngineDead(f"the first request failed: {failures[0]}")
 
     async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         loop = asyncio.get_running_loop()
@@ -66,7 +88,9 @@ class LlamaCpp:
             if not stopped.is_set():
                 loop.call_soon_threadsafe(tokens.put_nowait, item)
 
-        work = loop.run_in_executor(self._executor, self._request, messages, deliver, stopped)
+        work = loop.run_in_executor(
+            self._executor, self._request, messages, deliver, stopped, self._config.max_tokens
+        )
         timeout_s = self._config.first_token_timeout_s
         try:
             while True:
@@ -85,7 +109,13 @@ class LlamaCpp:
             stopped.set()
             work.cancel()  # a request still waiting for a worker never starts
 
-    def _request(self, messages: Sequence[Message], deliver: Any, stopped: threading.Event) -> None:
+    def _request(
+        self,
+        messages: Sequence[Message],
+        deliver: Callable[[str | EngineError | None], None],
+        stopped: threading.Event,
+        max_tokens: int,
+    ) -> None:
         """Runs in a worker thread until the answer is complete or `stopped` is set."""
         failure: list[str] = []
 
@@ -102,7 +132,7 @@ class LlamaCpp:
         body = {
             "messages": [{"role": message.role, "content": message.content} for message in messages],
             "stream": True,
-            "max_tokens": self._config.max_tokens,
+            "max_tokens": max_tokens,
             "temperature": self._config.temperature,
             "seed": self._config.seed,
             "cache_prompt": True,

@@ -1,0 +1,192 @@
+"""The real embedded engines: streaming, closing, errors, and what they understand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
+
+import jiwer
+import numpy as np
+import pytest
+
+from voicebot import clock
+from voicebot.asr.faster_whisper import cut_loop, open_whisper, split_long
+from voicebot.audio.frames import SPEECH_RATE, Pcm
+from voicebot.audio.recordings import read_recording
+from voicebot.audio.resample import Resampler
+from voicebot.config import LlamaCppConfig, PiperConfig, WhisperConfig
+from voicebot.engines import EngineDead, EngineError, Message
+from voicebot.llm.llama_cpp import open_llama
+from voicebot.tts.piper import open_piper, trim
+
+models = pytest.mark.models
+PROMPT = [Message("system", "You are the phone assistant of a hotel."), Message("user", "Tell me about the pool.")]
+
+
+def heard(path: Path) -> Pcm:
+    recording = read_recording(path)
+    resampler = Resampler(recording.rate, SPEECH_RATE)
+    return np.concatenate([resampler(recording.pcm), resampler.flush()])
+
+
+@models
+@pytest.mark.parametrize("virtual", [False, True], ids=["real clock", "virtual clock"])
+def test_language_model_streams_and_stops(model: Callable[[str], Path], virtual: bool) -> None:
+    """Deltas join to the whole answer; closing early frees the engine for the next request."""
+
+    async def main() -> None:
+        config = LlamaCppConfig(parallel=1, max_tokens=400)
+        async with open_llama(config, model(config.model), PROMPT) as llm:
+            async with aclosing(llm.stream(PROMPT)) as deltas:
+                first = [await anext(deltas) for _ in range(5)]
+            # One slot only: the next answer can come only when the closed request has left it.
+            short = await asyncio.wait_for(first_words(llm.stream(PROMPT), 5), 60)
+            assert short == first  # temperature 0
+            with pytest.raises(EngineError, match="exceed"):
+                await first_words(llm.stream([Message("user", "word " * 5000)]), 1)
+            assert await first_words(llm.stream(PROMPT), 5) == first
+
+    async def first_words(stream: object, count: int) -> list[str]:
+        async with aclosing(stream) as deltas:  # type: ignore[type-var]
+            return [await anext(deltas) for _ in range(count)]
+
+    clock.run(main(), virtual=virtual)
+
+
+@models
+def test_many_cancelled_requests_leave_the_engine_alive(model: Callable[[str], Path]) -> None:
+    async def main() -> None:
+        config = LlamaCppConfig(parallel=2, max_tokens=30)
+        async with open_llama(config, model(config.model), PROMPT, 2) as llm:
+            for after in range(40):  # from before the first token to around the last one
+                async with aclosing(llm.stream(PROMPT)) as deltas:
+                    for _ in range(after):
+                        if await anext(deltas, None) is None:
+                            break
+            assert len([delta async for delta in llm.stream(PROMPT)]) > 5
+
+    clock.run(main())
+
+
+@models
+def test_voice_streams_sentence_by_sentence_and_stops(model: Callable[[str], Path]) -> None:
+    async def main() -> None:
+        async with open_piper(PiperConfig(), model("en_US-joe-medium")) as voice:
+            parts = [part async for part in voice.stream("Breakfast is at seven. Parking is free.")]
+            assert len(parts) == 2
+            assert all(part.dtype == np.int16 and 0.3 < len(part) / voice.rate < 5 for part in parts)
+            again = "and then we go on and on " * 40
+            task = asyncio.ensure_future(anext(voice.stream(again)))
+            await asyncio.sleep(0.2)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            # The one worker is free again long before those 17 s of speech would have been made.
+            short = [part async for part in voice.stream("Sure.")]
+            assert len(short) == 1
+
+    clock.run(main())
+
+
+@models
+def test_voice_is_the_same_for_the_same_seed(model: Callable[[str], Path]) -> None:
+    async def main() -> list[Pcm]:
+        async with open_piper(PiperConfig(), model("en_US-joe-medium")) as voice:
+            return [part async for part in voice.stream("The pool opens at eight. Dogs are welcome.")]
+
+    first, second = clock.run(main()), clock.run(main(), virtual=True)
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@models
+def test_recognizer_understands_the_voice(model: Callable[[str], Path], say: Callable[..., Path]) -> None:
+    async def main() -> None:
+        config = WhisperConfig()
+        async with open_whisper(config, model(config.model)) as recognizer:
+            text = await recognizer.transcribe(heard(say("Can I bring my dog to the hotel?")))
+            assert jiwer.wer("can i bring my dog to the hotel", plain(text)) <= 0.15
+            assert await recognizer.transcribe(np.zeros(3 * SPEECH_RATE, np.int16)) == ""
+
+    clock.run(main())
+
+
+@models
+def test_word_error_rate_on_real_recordings(model: Callable[[str], Path], recordings: Path) -> None:
+    """28 short utterances, read books, orders and telephone prompts: the tight padding costs nothing."""
+
+    async def main() -> tuple[list[str], list[str]]:
+        config = WhisperConfig()
+        wanted, got = [], []
+        async with open_whisper(config, model(config.model)) as recognizer:
+            for line in (recordings / "utterances.jsonl").read_text().splitlines():
+                entry = json.loads(line)
+                wanted.append(plain(entry["text"]))
+                got.append(plain(await recognizer.transcribe(heard(recordings / entry["file"]))))
+        return wanted, got
+
+    wanted, got = clock.run(main())
+    assert jiwer.wer(wanted, got) < 0.12  # numbers are not normalized here: 8-ounce, eight ounce
+
+
+def plain(text: str) -> str:
+    words = "".join(c if c.isalnum() or c == "'" else " " for c in text.lower()).split()
+    return " ".join(words)
+
+
+@pytest.mark.parametrize(
+    "open_engine",
+    [
+        lambda path: open_whisper(WhisperConfig(), path),
+        lambda path: open_piper(PiperConfig(), path),
+        lambda path: open_llama(LlamaCppConfig(), path, PROMPT),
+    ],
+    ids=["recognizer", "voice", "language model"],
+)
+def test_a_broken_model_is_a_clear_error(open_engine: Callable[[Path], object], tmp_path: Path) -> None:
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"not a model")
+    (tmp_path / "broken.onnx.json").write_text("{}")
+
+    async def main() -> None:
+        async with open_engine(broken):  # type: ignore[attr-defined]
+            pass
+
+    with pytest.raises(EngineDead, match=r"broken\.onnx"):
+        clock.run(main())
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("What time is check in? What time is check in? What time is che", "What time is check in?"),
+        ("Give me a drip coffee. Give me a drip coffee.", "Give me a drip coffee."),
+        ("so I said to him that it was late", "so I said to him that it was late"),
+        ("no no no no no no", "no no no no no no"),
+        ("two two two two two", "two two two two two"),
+        ("", ""),
+        ("Hello.", "Hello."),
+    ],
+)
+def test_cut_loop(text: str, kept: str) -> None:
+    assert cut_loop(text) == kept
+
+
+def test_split_long_cuts_at_the_quietest_point_and_loses_nothing() -> None:
+    samples = np.random.default_rng(1).normal(0, 0.3, 70 * SPEECH_RATE).astype(np.float32)
+    for second in (25, 50):
+        samples[second * SPEECH_RATE : second * SPEECH_RATE + 4000] = 0
+    pieces = split_long(samples, 28.0)
+    assert np.array_equal(np.concatenate(pieces), samples)
+    assert all(len(piece) <= 28 * SPEECH_RATE for piece in pieces)
+    assert abs(len(pieces[0]) / SPEECH_RATE - 25.1) < 0.2
+
+
+def test_trim_keeps_the_sound_and_drops_silence() -> None:
+    sound = (np.sin(np.arange(2205) / 10) * 10000).astype(np.int16)
+    silence = np.zeros(22050, np.int16)
+    out = trim(np.concatenate([silence, sound, silence]), 22050)
+    assert len(sound) < len(out) < len(sound) + 0.15 * 22050
+    assert trim(silence, 22050).size == 0
