@@ -23,7 +23,10 @@ from voicebot.llm.llama_cpp import open_llama
 from voicebot.tts.piper import open_piper, trim
 
 models = pytest.mark.models
-PROMPT = [Message("system", "You are the phone assistant of a hotel."), Message("user", "Tell me about the pool.")]
+PROMPT = [
+    Message("system", "You are the phone assistant of a hotel."),
+    Message("user", "Tell me about the pool."),
+]
 
 
 def heard(path: Path) -> Pcm:

@@ -573,7 +573,7 @@ async def test_call_after_call_leaves_nothing_behind(visit: Any, server: Server)
 
 @pytest.mark.parametrize(
     ("reason", "words"),
-    [("idle", "Nothing was heard"), ("The kitchen is on fire.", "The kitchen is on fire."), (None, "")],
+    [("silence", "Nothing was heard"), ("engine_failed", "went wrong on our side"), ("news", ""), (None, "")],
 )
 async def test_server_ends_the_call(visit: Any, server: Server, reason: str | None, words: str) -> None:
     page = await visit()

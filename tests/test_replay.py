@@ -38,7 +38,13 @@ def turns(path: Path) -> list[dict[str, Any]]:
 
 def test_two_runs_at_max_speed_give_the_same_turns(say: Callable[..., Path], tmp_path: Path) -> None:
     """A call of three utterances, the last one into the second answer."""
-    call = say("What time is check in?", "Can I bring my dog?", "No, stop. Is the wifi free?", pause_s=5.0, lead_s=4.0)
+    call = say(
+        "What time is check in?",
+        "Can I bring my dog?",
+        "No, stop. Is the wifi free?",
+        pause_s=5.0,
+        lead_s=4.0,
+    )
     first, second = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
     out = replay(call, "--speed", "max", "--json", first, "--out", tmp_path / "out").stdout
     replay(call, "--speed", "max", "--json", second)
@@ -78,14 +84,24 @@ def test_real_time_hears_the_same(say: Callable[..., Path], tmp_path: Path) -> N
 
 def test_bad_files_are_named_and_the_good_one_is_replayed(say: Callable[..., Path], tmp_path: Path) -> None:
     good = say("Can I bring my dog?", lead_s=3.0)
-    empty, silent, text, cut = (tmp_path / name for name in ("empty.wav", "silent.wav", "text.mp3", "cut.wav"))
+    empty, silent, text, cut = (
+        tmp_path / name for name in ("empty.wav", "silent.wav", "text.mp3", "cut.wav")
+    )
     empty.write_bytes(b"")
     write_wav(silent, [np.zeros(48_000, np.int16)], 48_000)
     text.write_text("these are words, not sounds")
     cut.write_bytes(good.read_bytes()[: good.stat().st_size // 2])
     missing = tmp_path / "missing.wav"
-    done = replay(empty, silent, text, cut, missing, good, "--speed", "max", "--json", tmp_path / "t.jsonl", code=1)
-    for path, reason in ((empty, "empty"), (silent, "silent"), (text, "audio"), (cut, "truncated"), (missing, "no such file")):
+    done = replay(
+        empty, silent, text, cut, missing, good, "--speed", "max", "--json", tmp_path / "t.jsonl", code=1
+    )
+    for path, reason in (
+        (empty, "empty"),
+        (silent, "silent"),
+        (text, "audio"),
+        (cut, "truncated"),
+        (missing, "no such file"),
+    ):
         [line] = [line for line in done.stderr.splitlines() if str(path) in line]
         assert reason in line
     [record] = turns(tmp_path / "t.jsonl")

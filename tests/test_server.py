@@ -89,7 +89,9 @@ async def test_a_spoken_call(server: RunningServer, say: Callable[..., Path]) ->
         [answer] = caller.of("transcript", role="assistant", final=True, turn=1)
         assert answer["text"] == record["bot_text"] != ""
         assert caller.states()[:2] == ["listening", "speaking"]
-        await caller.until(lambda: caller.states()[-3:] == ["thinking", "speaking", "listening"], "the states")
+        await caller.until(
+            lambda: caller.states()[-3:] == ["thinking", "speaking", "listening"], "the states"
+        )
         assert record["interrupted"] is False
         assert record["error"] is None
         assert sum(record["stages_ms"].values()) == pytest.approx(record["mouth_to_ear_ms"], abs=1e-6)

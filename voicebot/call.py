@@ -125,7 +125,7 @@ class Call:
     async def run(self) -> str:
         """Carries the call to its end and says why it ended: hangup, silence, engine_failed, too_long,
         internal_error."""
-        reason = "cancelled"
+        reason = "shutdown"  # unless another one ends it
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 if self._agent.greeting:

@@ -191,11 +191,11 @@ class SentenceChunker:
         return self._max // 2 if self._pieces else self._first_max
 
     def _substantial(self, cut: int) -> bool:
-        """More than a fragment (rule 1). An ideograph says as much as two letters."""
+        """More than a fragment (rule 1). A letter of the scripts beyond Greek and Cyrillic says as much as two."""
         weight, need = 0, 3 if self._pieces else 2
         for char in self._tail[:cut]:
             if char.isalnum():
-                weight += 2 if char >= "\u2e80" else 1
+                weight += 2 if char >= "\u0530" else 1
                 if weight >= need:
                     return True
         return False

@@ -80,19 +80,16 @@ export function microphoneProblem(error) {
   }
 }
 
-const REASONS = [
-  [/^(caller|client|user|hang_?up|bye)/i, "You hung up."],
-  [/idle|silence|inactiv|no_?(speech|audio)/i, "Nothing was heard for a while."],
-  [/max|limit|duration/i, "The longest time for one call was reached."],
-  [/shut ?_?down|restart|drain|going/i, "The service is closing down. Please call again later."],
-  [/error|fail|crash/i, "Something went wrong on our side."],
-  [/lost|timeout|ice|disconnect/i, "The connection was lost."],
-];
+// Why the server ended the call: its own codes (README, "For a client of your own").
+const REASONS = {
+  hangup: "You hung up.",
+  silence: "Nothing was heard for a while.",
+  too_long: "The longest time for one call was reached.",
+  shutdown: "The service is closing down. Please call again later.",
+  engine_failed: "Something went wrong on our side.",
+  internal_error: "Something went wrong on our side.",
+};
 
-// The server's reason may be a code ("idle_timeout") or already a sentence.
 export function endedWords(reason) {
-  const text = typeof reason === "string" ? reason.trim() : "";
-  if (!text) return "The assistant hung up.";
-  if (/\s/.test(text)) return text.slice(0, 200);
-  return REASONS.find(([pattern]) => pattern.test(text))?.[1] ?? "The assistant hung up.";
+  return Object.hasOwn(REASONS, reason) ? REASONS[reason] : "The assistant hung up.";
 }

@@ -8,6 +8,7 @@ saw last, so a call finds its system prompt and history computed.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -56,6 +57,8 @@ def _load(config: LlamaCppConfig, path: Path) -> Any:
         cpu.n_threads = config.threads
         cpu.poll = 0  # its threads wait by sleeping, not spinning: recognizer and voice need the cores
     params.cache_ram_mib = 0  # no second prompt cache beside the slots' own: by default it may grow to 8 GiB
+    # The binding always opens llama.cpp's HTTP port on loopback; with a key that nobody knows it is shut.
+    params.api_keys = [secrets.token_hex(16)]
     params.use_jinja = True
     params.verbosity = -1  # its progress lines are nobody's to read; errors are raised
     return xllamacpp.Server(params)

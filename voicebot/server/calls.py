@@ -46,11 +46,10 @@ class Switchboard:
                 yield self
             finally:
                 self._draining = True
-                running = {line.task for line in self._lines.values() if line.task}
-                if running:
-                    await asyncio.wait(running, timeout=self.config.server.drain_s)
-                for line in list(self._lines.values()):
-                    line.transport.hang_up()
+                if running := {line.task for line in self._lines.values() if line.task}:
+                    _, late = await asyncio.wait(running, timeout=self.config.server.drain_s)
+                    for task in late:
+                        task.cancel()
 
     @property
     def active(self) -> int:
