@@ -101,7 +101,7 @@ class LlamaCppConfig(_Section):
     context_tokens: int = Field(2048, ge=256)
     """Per request."""
     gpu_layers: int = Field(0, ge=-1)
-    max_tokens: int = Field(80, ge=1)
+    max_tokens: int = Field(60, ge=1)
     temperature: float = Field(0.0, ge=0)
     seed: int = 1
     first_token_timeout_s: float = Field(10.0, gt=0)
