@@ -24,7 +24,7 @@ The rules:
    `max_chars` (later): an unclosed one cannot block. Links, inline code and tags are stricter:
    they stay whole up to `max_chars`.
 6. A piece that reaches `first_max_chars` (first) or `max_chars` (later) is cut at its best border:
-   sentence, clause, conjunction, word. Without any, a cut comes at `max_chars` between two user-perceived
+   sentence, clause, conjunction, preposition, word. Without any, a cut comes at `max_chars` between two user-perceived
    characters. An address of up to URL_MAX characters is never cut.
 7. A line break is a border and closes all quotes and brackets. So is the end of a reasoning block,
    after which the next piece is a first one: what came before is not spoken.
@@ -70,10 +70,15 @@ CONJUNCTIONS = STRONG_CONJUNCTIONS | frozenset(
     "and or so when where who that as since than before after und oder denn dass et ou que qui y o e "
     "che".split()
 )
-CLINGING = CONJUNCTIONS | frozenset(
-    "the a an of to in on at by for with from into about my your his her our their its this these is are "
-    "was were be not no very more most mr mrs ms dr der die das den dem des ein eine einen im am le la les un "
-    "une de du el los".split()
+PREPOSITIONS = frozenset("to in on at by for with from into about near after before over under".split())
+CLINGING = (
+    CONJUNCTIONS
+    | PREPOSITIONS
+    | frozenset(
+        "the a an of my your his her our their its this these is are "
+        "was were be not no very more most mr mrs ms dr der die das den dem des ein eine einen im am le la les "
+        "un une de du el los".split()
+    )
 )
 """No word border right after these when another is near."""
 
@@ -85,8 +90,9 @@ class SentenceChunker:
     """Token deltas in, pieces that can be spoken now out; the rules are at the top of the file.
 
     `"".join(pieces) == "".join(deltas)` over any sequence of calls that ends with `flush`. A piece is
-    never empty, and has at most `max_chars` characters and the whitespace after them (addresses are
-    the exception). Lengths are in characters. Raises nothing.
+    never empty, and has at most `max_chars` characters and one of whitespace (addresses are the
+    exception). One of whitespace alone comes only from `flush`, or from a run that is longer than
+    `max_chars`. Lengths are in characters. Raises nothing.
     """
 
     def __init__(
@@ -169,8 +175,9 @@ class SentenceChunker:
         """A run of stops and closers that is being judged: its first character, and behind its last."""
         self._mark_at = self._mark = 0
         """A comma that is being judged, and behind its closers."""
-        self._held = self._clause = self._conjunction = 0
-        """The last border of its kind: a sentence end within a pair, a clause, before a conjunction."""
+        self._held = self._clause = self._conjunction = self._phrase = 0
+        """The last border of its kind: a sentence end within a pair, a clause, before a conjunction or
+        a preposition."""
         self._word = self._clinging = self._inner = self._strict = 0
         """The last word border: a good one, after a clinging word, within a pair, within a strict one."""
         self._word_start, self._word_clear = 0, True
@@ -191,7 +198,7 @@ class SentenceChunker:
         return self._max // 2 if self._pieces else self._first_max
 
     def _substantial(self, cut: int) -> bool:
-        """More than a fragment (rule 1). A letter of the scripts beyond Greek and Cyrillic says as much as two."""
+        """More than a fragment (rule 1). A letter of a script beyond Cyrillic says as much as two."""
         weight, need = 0, 3 if self._pieces else 2
         for char in self._tail[:cut]:
             if char.isalnum():
@@ -328,6 +335,8 @@ class SentenceChunker:
             self._clinging = size
         else:
             self._word = size
+        if clear and start and name in PREPOSITIONS:
+            self._phrase = start
         if clear and start and name in CONJUNCTIONS and self._substantial(start):
             self._conjunction = start
             needed = (
@@ -347,7 +356,7 @@ class SentenceChunker:
         for border in (self._clause, self._conjunction):
             if border >= least:
                 return border
-        words = (self._word, self._clinging)
+        words = (self._phrase, self._word, self._clinging)
         for border in (*(word for word in words if word >= max(limit // 2, least)), *words, self._inner):
             if border >= least:
                 return border
