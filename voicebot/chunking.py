@@ -24,8 +24,8 @@ The rules:
    `max_chars` (later): an unclosed one cannot block. Links, inline code and tags are stricter:
    they stay whole up to `max_chars`.
 6. A piece that reaches `first_max_chars` (first) or `max_chars` (later) is cut at its best border:
-   sentence, clause, conjunction, preposition, word. Without any, a cut comes at `max_chars` between two user-perceived
-   characters. An address of up to URL_MAX characters is never cut.
+   sentence, clause, conjunction, preposition, word. Without any, a cut comes at `max_chars`, between
+   two user-perceived characters. An address of up to URL_MAX characters is never cut.
 7. A line break is a border and closes all quotes and brackets. So is the end of a reasoning block,
    after which the next piece is a first one: what came before is not spoken.
 8. `idle` gives what has been held by rule 1 or 2 for a character that may not come, when it reads
@@ -71,15 +71,11 @@ CONJUNCTIONS = STRONG_CONJUNCTIONS | frozenset(
     "che".split()
 )
 PREPOSITIONS = frozenset("to in on at by for with from into about near after before over under".split())
-CLINGING = (
-    CONJUNCTIONS
-    | PREPOSITIONS
-    | frozenset(
-        "the a an of my your his her our their its this these is are "
-        "was were be not no very more most mr mrs ms dr der die das den dem des ein eine einen im am le la les "
-        "un une de du el los".split()
-    )
+ARTICLES = frozenset(
+    "the a an of my your his her our their its this these is are was were be not no very more most mr mrs ms "
+    "dr der die das den dem des ein eine einen im am le la les un une de du el los".split()
 )
+CLINGING = CONJUNCTIONS | PREPOSITIONS | ARTICLES
 """No word border right after these when another is near."""
 
 _MARGIN = re.compile(r"[\s#>*+()•\-–—]*\Z")
