@@ -4,9 +4,10 @@
         -> Speakable -> synthesizer -> Playout -> transport.send
 
 Two loops run for the length of a call: `_listen` feeds the caller's audio to the turn-taking core,
-`_pace` sends 20 ms of the bot's audio every 20 ms. The core's events are carried out in `_act`. One
-task at a time, `_answer`, makes an answer. All of them live in one TaskGroup: when the call is over,
-for whatever reason, so are they.
+`_pace` sends 20 ms of the bot's audio every 20 ms. The core's events are carried out in `_act`. At the
+first hint of a pause `_answer` begins to make an answer; nobody hears it before the core has committed
+to the turn, and it is dropped if the caller goes on. All of this lives in one TaskGroup: when the call
+is over, for whatever reason, so is everything that it started.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from voicebot.audio.ear import Ear
-from voicebot.audio.frames import FRAME_S, Pcm, audible
+from voicebot.audio.frames import FRAME_S, Pcm, audible, silence
 from voicebot.chunking import SentenceChunker
 from voicebot.config import AgentConfig, Config
 from voicebot.engines import EngineDead, EngineError, Engines
@@ -34,6 +35,7 @@ from voicebot.speakable import Speakable
 from voicebot.transports import Transport
 from voicebot.turns import core
 from voicebot.turns.vad import SileroVad
+from voicebot.turns.words import is_unfinished
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,10 @@ RESYNC_S = 0.1
 """When sending is later than this, the lost time is skipped: a burst would be a delay at the peer."""
 LAST_WORDS_S = 0.3
 """Between the last packet of a farewell and the end of the call: what the network may hold back."""
+UNFINISHED = 0.3
+"""Completeness, at most, of a turn whose words are unfinished: sound alone is not believed."""
+SECOND_JUDGEMENT_S = 0.25
+"""After the last speech sample: what Smart Turn was trained on has about that much silence at its end."""
 SETTLING_S = 0.2
 """Audio given to the recognizer after the last speech sample: final consonants are weak."""
 
@@ -54,13 +60,20 @@ class _Over(Exception):
 
 
 @dataclass
-class _Speech:
-    """Something the bot says or is about to say."""
+class _Reply:
+    """Something the bot says or may say: an answer to a turn, or one of the agent's phrases."""
 
+    playout: Playout
     turn: int = 0
     """0 for phrases that answer no turn."""
     record: TurnRecord | None = None
-    user_text: str = ""
+    committed: bool = True
+    """False while it is speculation: it may not be heard or shown."""
+    text: str | None = None
+    """The caller's words, once they are recognized."""
+    failure: EngineError | None = None
+    sounds: float | None = None
+    """How complete the turn sounds, 0..1."""
     interruptible: bool = True
     remembered: bool = True
     """Goes into the history as far as it is heard."""
@@ -70,7 +83,13 @@ class _Speech:
     fed: bool = False
     """Some audio was made."""
     captions: str = ""
-    task: asyncio.Task[None] | None = None
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def cancel(self) -> None:
+        """Stops what makes it, down into the engines; the task that calls this goes on."""
+        for task in self.tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
 
 
 @dataclass
@@ -111,12 +130,14 @@ class Call:
         self._core = core.TurnCore(config.turns, config.call, self._start)
         self._ear = Ear()
         self._vad = vad or SileroVad()
-        self._playout = Playout(engines.synthesizer.rate, transport.rate)
+        self._silence = silence(round(transport.rate * FRAME_S))
         self._history = History(agent.system_prompt, config.call.history_max_chars)
-        self._speaking: _Speech | None = None
-        """What is in the playout."""
-        self._answering: _Speech | None = None
-        """What `_answer` is at work on; it moves into the playout when there are words to answer."""
+        self._playing: _Reply | None = None
+        """What the caller hears, or will as soon as there is audio."""
+        self._next: _Reply | None = None
+        """What is made beside it: speculation, or an answer whose words are not recognized yet."""
+        self._started = 0
+        """Answers begun for the turn that the caller is in."""
         self._errors = 0
         self._over: tuple[float, str] | None = None
         self._state = ""
@@ -165,43 +186,51 @@ class Call:
                 raise _Over(self._over[1])
             if now - self._start > self._config.call.max_call_s:
                 raise _Over("too_long")
-            frame = self._playout.next_frame()
+            playing = self._playing
+            frame = playing.playout.next_frame() if playing else self._silence
             await self._transport.send(frame)
-            if self._speaking:
-                self._sent(self._speaking, frame)
+            if playing and playing is self._playing:
+                self._sent(playing, frame)
             due += FRAME_S
             if due < self._loop.time() - RESYNC_S:
                 due = self._loop.time()
             await asyncio.sleep(max(0.0, due - self._loop.time()))
 
-    def _sent(self, speech: _Speech, frame: Pcm) -> None:
-        """A frame went out: what follows from its being heard."""
-        if not speech.audible and audible(frame):
+    def _sent(self, reply: _Reply, frame: Pcm) -> None:
+        """A frame of it went out: what follows from its being heard."""
+        if not reply.audible and audible(frame):
             now = self._loop.time()
-            speech.audible = True
-            if speech.record:
-                speech.record.mark("first_packet", now)
-                self._history.user(speech.user_text)
-                self._caption("user", speech.user_text, speech.turn, final=True)
-            self._act(self._core.audible(now, interruptible=speech.interruptible))
-        playing = self._playout.playing
-        if speech.audible and playing != speech.captions:
-            speech.captions = playing
-            self._caption("assistant", playing, speech.turn, final=False)
-        if self._playout.done:
-            self._end_speech(interrupted=False)
+            reply.audible = True
+            if reply.record:
+                reply.record.mark("first_packet", now)
+                self._history.user(reply.text or "")
+                self._caption("user", reply.text or "", reply.turn, final=True)
+            self._act(self._core.audible(now, interruptible=reply.interruptible))
+        begun = reply.playout.playing
+        if reply.audible and begun != reply.captions:
+            reply.captions = begun
+            self._caption("assistant", begun, reply.turn, final=False)
+        if reply.playout.done:
+            self._end_reply(reply, interrupted=False)
 
     # What the core decides.
 
     def _act(self, events: list[core.Event]) -> None:
         for event in events:
             match event:
+                case core.SpeechStarted():
+                    self._started = 0
                 case core.BargeIn():
-                    self._playout.hold()
+                    self._started = 0
+                    if self._playing:
+                        self._playing.playout.hold()
                 case core.Resume():
-                    self._playout.resume()
-                case core.Retract():
-                    self._drop_answer()
+                    if self._playing:
+                        self._playing.playout.resume()
+                case core.Pause():
+                    self._begin(event)
+                case core.Resumed() | core.Retract():
+                    self._drop()
                 case core.Commit():
                     self._commit(event)
                 case core.IdleQuestion():
@@ -210,58 +239,106 @@ class Call:
                     self._say(self._agent.goodbye, interruptible=False, then="silence")
         self._publish_state()
 
-    def _commit(self, event: core.Commit) -> None:
-        now = self._loop.time()
-        record = TurnRecord(self.call_id, event.turn, self._start, self._config.latency)
-        record.mark("speech_end", event.speech_end)
-        record.mark("ingested", event.ingested)
-        record.mark("commit", now)
-        since = (self._core.since or event.speech_end) - self._config.turns.pre_roll_ms / 1000
-        pcm = self._ear.utterance(since, event.speech_end + SETTLING_S)
-        self._answering = speech = _Speech(event.turn, record)
-        speech.task = self._tasks.create_task(
-            self._answer(speech, pcm), name=f"{self.call_id} answer {event.turn}"
-        )
+    def _begin(self, pause: core.Pause | core.Commit) -> _Reply:
+        """Starts to work on an answer to what the caller has said up to a pause."""
+        self._started += 1
+        record = TurnRecord(self.call_id, pause.turn, self._start, self._config.latency)
+        record.started, record.work_start = self._started, self._loop.time()
+        record.mark("speech_end", pause.speech_end)
+        record.mark("ingested", pause.ingested)
+        reply = _Reply(self._new_playout(), pause.turn, record, committed=False)
+        since = (self._core.since or pause.speech_end) - self._config.turns.pre_roll_ms / 1000
+        pcm = self._ear.utterance(since, pause.speech_end + SETTLING_S)
+        name = f"{self.call_id} turn {pause.turn}"
+        reply.tasks = [
+            self._tasks.create_task(self._answer(reply, pcm), name=f"{name} answer"),
+            self._tasks.create_task(self._judge(reply, since, pause.speech_end), name=f"{name} judge"),
+        ]
+        self._next = reply
+        return reply
 
-    def _drop_answer(self) -> None:
-        """The turn goes on: nothing of the answer in the making was heard, nothing of it stays."""
-        speech, self._answering = self._answering, None
-        if speech is None:
+    def _commit(self, event: core.Commit) -> None:
+        reply = self._next or self._begin(event)
+        assert reply.record
+        reply.committed = True
+        reply.record.mark("commit", self._loop.time())
+        self._advance(reply)
+
+    def _drop(self) -> None:
+        """The caller goes on: nothing of the answer in the making was heard, nothing of it stays."""
+        if self._next:
+            self._next.cancel()
+            self._next = None
+        elif self._playing and not self._playing.audible:
+            self._playing.cancel()
+            self._playing = None
+
+    def _advance(self, reply: _Reply) -> None:
+        """Lets an answer out once its turn is over and its words are known."""
+        if reply is not self._next or not reply.committed or (reply.text is None and reply.failure is None):
             return
-        if speech.task:
-            speech.task.cancel()
-        if self._speaking is speech:
-            self._speaking = None
-            self._playout.start()
+        self._next = None
+        if reply.failure:
+            self._failed(reply, reply.failure)
+            return
+        words = _has_words(reply.text)
+        self._act(self._core.recognized(self._loop.time(), reply.turn, words=words))
+        if not words:
+            return
+        if self._playing:
+            self._end_reply(self._playing, interrupted=True)
+        self._playing = reply
+        self._caption("user", reply.text or "", reply.turn, final=False)
 
     # Answering.
 
-    async def _answer(self, speech: _Speech, pcm: Pcm) -> None:
-        assert speech.record
+    async def _judge(self, reply: _Reply, since: float, speech_end: float) -> None:
+        """Tells the core how complete the turn sounds, and again when more silence says more."""
+        model = self._engines.turn_model
+        if model is None:
+            return
         try:
-            with _worked(speech.record, "asr"):
-                text = await self._engines.recognizer.transcribe(pcm)
-            words = any(character.isalnum() for character in text)
-            speech.record.mark("transcript", self._loop.time())
-            self._act(self._core.recognized(self._loop.time(), speech.turn, words=words))
-            if not words:
-                self._answering = None
-                return
-            speech.user_text = speech.record.user_text = text
-            if self._speaking:
-                self._end_speech(interrupted=True)
-            self._playout.start()
-            self._speaking = speech
-            self._caption("user", text, speech.turn, final=False)
-            await self._compose(speech)
-            self._errors = 0
+            while not reply.committed:
+                reply.sounds = await model.completeness(self._ear.utterance(since, self._loop.time()))
+                self._report_completeness(reply)
+                if self._loop.time() >= speech_end + SECOND_JUDGEMENT_S:
+                    return
+                await asyncio.sleep(speech_end + SECOND_JUDGEMENT_S - self._loop.time())
         except EngineError as error:
-            self._failed(speech, error)
-        self._playout.end()
+            log.warning("%s turn %d: %s", self.call_id, reply.turn, error)
 
-    async def _compose(self, speech: _Speech) -> None:
+    def _report_completeness(self, reply: _Reply) -> None:
+        """Sound and words together; an unfinished phrase is not a finished turn, however it sounds."""
+        if reply.sounds is None or reply is not self._next or not reply.record:
+            return
+        complete = reply.sounds
+        if reply.text and is_unfinished(reply.text):
+            complete = min(complete, UNFINISHED)
+        speech_end = self._core.speech_end
+        self._act(self._core.completeness(self._loop.time(), reply.turn, speech_end, complete))
+
+    async def _answer(self, reply: _Reply, pcm: Pcm) -> None:
+        assert reply.record
+        try:
+            with _worked(reply.record, "asr"):
+                text = await self._engines.recognizer.transcribe(pcm)
+            reply.record.mark("transcript", self._loop.time())
+            reply.text = reply.record.user_text = text
+            self._report_completeness(reply)
+            self._advance(reply)
+            if _has_words(text):
+                await self._compose(reply, text)
+                reply.playout.end()
+                self._errors = 0
+        except EngineError as error:
+            reply.failure = error
+            if reply is self._playing:
+                self._failed(reply, error)
+            self._advance(reply)
+
+    async def _compose(self, reply: _Reply, user_text: str) -> None:
         """Language model to playout. Tokens that come while speech is made wait in the engine's stream."""
-        assert speech.record
+        assert reply.record
         rules = self._config.chunking
         chunker = SentenceChunker(
             first_min_chars=rules.first_min_chars,
@@ -270,55 +347,56 @@ class Call:
             max_chars=rules.max_chars,
         )
         speakable = Speakable(self._config.asr.language, lexicon=self._agent.lexicon)
-        stream = self._engines.llm.stream(self._history.prompt(speech.user_text))
+        held = self._playing if self._playing and self._playing is not reply else None
+        cut = held.playout.heard() if held and held.remembered else ""
+        stream = self._engines.llm.stream(self._history.prompt(user_text, cut))
         async with aclosing(with_pauses(stream, rules.idle_ms / 1000)) as deltas:
             started = time.perf_counter()
             async for delta in deltas:
                 if delta is None:
                     pieces = chunker.idle()
                 else:
-                    if "first_token" not in speech.record.marks:
-                        speech.record.work["llm"] = time.perf_counter() - started
-                    speech.record.mark("first_token", self._loop.time())
+                    reply.record.work.setdefault("llm", time.perf_counter() - started)
+                    reply.record.mark("first_token", self._loop.time())
                     pieces = chunker.feed(delta)
                 for piece in pieces:
-                    await self._speak(speech, piece, speakable(piece))
+                    await self._speak(reply, piece, speakable(piece))
         for piece in chunker.flush():
-            await self._speak(speech, piece, speakable(piece))
-        if not speech.fed:
+            await self._speak(reply, piece, speakable(piece))
+        if not reply.fed:
             raise EngineError("the language model gave nothing that can be spoken")
 
-    async def _speak(self, speech: _Speech, text: str, spoken: str) -> None:
+    async def _speak(self, reply: _Reply, text: str, spoken: str) -> None:
         """One piece through the synthesizer into the playout, not too far ahead of what is heard."""
-        assert speech.record
-        while self._playout.buffered_s > self._config.call.lookahead_s:  # noqa: ASYNC110  it drains by the tick
+        assert reply.record
+        playout = reply.playout
+        while playout.buffered_s > self._config.call.lookahead_s:  # noqa: ASYNC110  it drains by the tick
             await asyncio.sleep(FRAME_S)
-        piece = self._playout.add(text)
+        piece = playout.add(text)
         if spoken:
-            speech.record.mark("first_chunk", self._loop.time())
-            with _worked(speech.record, "tts", once=speech.fed):
+            reply.record.mark("first_chunk", self._loop.time())
+            with _worked(reply.record, "tts", once=reply.fed):
                 async with aclosing(self._engines.synthesizer.stream(spoken)) as parts:
                     async for pcm in parts:
-                        speech.record.mark("first_audio", self._loop.time())
-                        speech.fed = True
-                        self._playout.feed(piece, pcm)
-        self._playout.end_piece(piece)
+                        reply.record.mark("first_audio", self._loop.time())
+                        reply.fed = True
+                        playout.feed(piece, pcm)
+        playout.end_piece(piece)
 
-    def _failed(self, speech: _Speech, error: EngineError) -> None:
+    def _failed(self, reply: _Reply, error: EngineError) -> None:
         """An apology, kept out of the history; none when the caller has heard part of an answer."""
-        log.warning("%s turn %d: %s", self.call_id, speech.turn, error)
-        assert speech.record
-        speech.record.error = str(error)
+        log.warning("%s turn %d: %s", self.call_id, reply.turn, error)
+        assert reply.record
+        reply.record.error = str(error)
         self._errors += 1
         last = isinstance(error, EngineDead) or self._errors >= self._config.call.max_engine_errors
-        if speech.audible and not last:
+        if reply.audible and not last:
+            reply.playout.end()
             return
-        if self._speaking and self._speaking is not speech:
-            self._end_speech(interrupted=True)
-        if speech.audible:
-            self._end_speech(interrupted=True)
-        else:
-            self._ended(speech)
+        if self._playing and self._playing.audible:
+            self._end_reply(self._playing, interrupted=True)
+        if not reply.audible:
+            self._ended(reply)
         if last:
             self._say(self._agent.apology_hangup, interruptible=False, then="engine_failed", remembered=False)
         else:
@@ -328,52 +406,51 @@ class Call:
         self, text: str, *, interruptible: bool = True, remembered: bool = True, then: str | None = None
     ) -> None:
         """Speaks one of the agent's phrases, instead of whatever was being said."""
-        self._playout.start()
-        self._speaking = _Speech(interruptible=interruptible, remembered=remembered, then=then)
-        piece = self._playout.add(text)
-        self._playout.feed(piece, self._phrases.pcm[text])
-        self._playout.end_piece(piece)
-        self._playout.end()
+        playout = self._new_playout()
+        piece = playout.add(text)
+        playout.feed(piece, self._phrases.pcm[text])
+        playout.end_piece(piece)
+        playout.end()
+        self._playing = _Reply(playout, interruptible=interruptible, remembered=remembered, then=then)
+
+    def _new_playout(self) -> Playout:
+        return Playout(self._engines.synthesizer.rate, self._transport.rate)
 
     # Ends.
 
-    def _end_speech(self, *, interrupted: bool) -> None:
-        """What is in the playout was sent to its end, or the caller's words have ended it."""
-        speech, self._speaking = self._speaking, None
-        assert speech
-        heard = self._playout.heard().strip()
-        if speech.remembered:
+    def _end_reply(self, reply: _Reply, *, interrupted: bool) -> None:
+        """What is playing was sent to its end, or the caller's words have ended it."""
+        self._playing = None
+        heard = reply.playout.heard().strip()
+        if reply.remembered:
             self._history.assistant(heard)
-        self._caption("assistant", heard, speech.turn, final=True, interrupted=interrupted)
-        if speech.record:
-            speech.record.bot_text, speech.record.interrupted = heard, interrupted
-            self._ended(speech)
-        if speech.then:
-            self._over = (self._loop.time() + LAST_WORDS_S, speech.then)
+        self._caption("assistant", heard, reply.turn, final=True, interrupted=interrupted)
+        if reply.record:
+            reply.record.bot_text, reply.record.interrupted = heard, interrupted
+            self._ended(reply)
+        if reply.then:
+            self._over = (self._loop.time() + LAST_WORDS_S, reply.then)
         if interrupted:
-            if speech.task and speech.task is not asyncio.current_task():
-                speech.task.cancel()
+            reply.cancel()
         else:
             self._act(self._core.finished(self._loop.time()))
 
-    def _ended(self, speech: _Speech) -> None:
+    def _ended(self, reply: _Reply) -> None:
         """The turn's record is complete."""
-        if self._answering is speech:
-            self._answering = None
-        assert speech.record
-        self.records.append(speech.record)
-        record = speech.record.as_json()
+        assert reply.record
+        self.records.append(reply.record)
+        record = reply.record.as_json()
         log.info("turn %s", json.dumps(record, ensure_ascii=False))
         self._emit({"type": "turn", **record})
 
     def _end_open_turns(self) -> None:
         """The call is over in the middle of something: what was heard of it is recorded."""
-        waiting = self._answering
-        if self._speaking and self._speaking.audible:
-            self._end_speech(interrupted=not self._playout.done)
-        if waiting and waiting.record and not waiting.audible and waiting.user_text:
-            waiting.record.error = "the call ended before the answer"
-            self._ended(waiting)
+        for reply in (self._playing, self._next):
+            if reply and reply.audible:
+                self._end_reply(reply, interrupted=not reply.playout.done)
+            elif reply and reply.record and reply.committed and reply.text:
+                reply.record.error = "the call ended before the answer"
+                self._ended(reply)
 
     # What the caller's program sees.
 
@@ -422,6 +499,10 @@ def _worked(record: TurnRecord, stage: str, *, once: bool = False) -> Iterator[N
     finally:
         if not once:
             record.work[stage] = time.perf_counter() - started
+
+
+def _has_words(text: str | None) -> bool:
+    return any(character.isalnum() for character in text or "")
 
 
 def _first(group: BaseExceptionGroup[_Over]) -> _Over:

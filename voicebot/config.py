@@ -145,16 +145,28 @@ class TurnsConfig(_Section):
     """Shorter sounds are not speech, so that a click starts nothing; "no" is about 150 ms."""
     barge_in_ms: int = Field(256, ge=32)
     """Speech over the bot that stops it. Shorter sounds over the bot are dropped."""
+    model: str | None = "smart-turn-v3.2"
+    """Hears how complete a turn sounds: a catalogue id or a path; null for a fixed silence."""
+    pause_ms: int = Field(64, ge=32)
+    """Silence after which work on an answer begins; it is dropped if the caller goes on."""
+    endpoint_min_ms: int = Field(192, ge=64)
+    """Silence after which a turn that sounds complete is over."""
+    endpoint_max_ms: int = Field(1600, ge=64)
+    """Silence after which a turn that sounds unfinished is over."""
     endpoint_silence_ms: int = Field(608, ge=64)
-    """Silence after which the turn is over."""
+    """Silence after which a turn is over of which nothing is known: no model, or not yet heard."""
+    eagerness: float = Field(0.5, ge=0, le=1)
+    """Higher answers sooner and cuts in more often."""
     pre_roll_ms: int = Field(320, ge=0)
     """Audio kept from before speech was noticed, so that first words are not clipped."""
     max_turn_s: float = Field(60.0, gt=1)
 
     @model_validator(mode="after")
-    def _hysteresis(self) -> Self:
+    def _ordered(self) -> Self:
         if self.vad_stop > self.vad_start:
             raise ValueError("vad_stop is above vad_start")
+        if self.endpoint_min_ms > self.endpoint_max_ms:
+            raise ValueError("endpoint_min_ms is above endpoint_max_ms")
         return self
 
 
@@ -256,8 +268,8 @@ class Config(BaseSettings):
 
     def model_ids(self) -> list[str]:
         """Catalogue ids (not paths) of the models that this configuration and its agent need."""
-        refs = [self.asr.model, self.llm.model, self.voice(self.load_agent())]
-        return [ref for ref in refs if os.sep not in ref and not Path(ref).exists()]
+        refs = [self.asr.model, self.llm.model, self.voice(self.load_agent()), self.turns.model]
+        return [ref for ref in refs if ref is not None and os.sep not in ref and not Path(ref).exists()]
 
 
 def default_config_path() -> Path:

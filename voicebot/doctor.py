@@ -123,7 +123,9 @@ def _models(config: Config, console: Console) -> Iterator[Finding]:
     except ModelError as error:
         yield Finding("model catalogue", str(error), False)
         return
-    refs = (config.asr.model, config.llm.model, config.voice(config.load_agent()))
+    refs = filter(
+        None, (config.asr.model, config.llm.model, config.voice(config.load_agent()), config.turns.model)
+    )
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("verifying the models", total=None)
         for ref in refs:

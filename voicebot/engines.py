@@ -1,4 +1,4 @@
-"""The three engine protocols, their errors, and how the configured ones are opened.
+"""The engine protocols, their errors, and how the configured ones are opened.
 
 An engine module is imported only when the configuration names it. An engine that is broken for good
 raises `EngineDead`: the call apologizes and ends. One failed request raises `EngineError`: the
@@ -54,11 +54,18 @@ class Synthesizer(Protocol):
         ...
 
 
+class TurnModel(Protocol):
+    async def completeness(self, pcm: Pcm) -> float:
+        """Probability, 0..1, that the caller's turn ends with this 16 kHz audio. Raises EngineError."""
+        ...
+
+
 @dataclass(frozen=True)
 class Engines:
     recognizer: Recognizer
     llm: LanguageModel
     synthesizer: Synthesizer
+    turn_model: TurnModel | None = None
 
 
 @asynccontextmanager
@@ -74,12 +81,14 @@ async def open_engines(config: Config, agent: AgentConfig, lines: int = 1) -> As
     from voicebot.llm.llama_cpp import open_llama
     from voicebot.models import load_catalogue, resolve
     from voicebot.tts.piper import open_piper
+    from voicebot.turns.smart_turn import open_smart_turn
 
     catalogue = load_catalogue(config.models.catalogues)
     cache = config.models.cache
     asr = resolve(config.asr.model, cache, catalogue)
     llm = resolve(config.llm.model, cache, catalogue)
     voice = resolve(config.voice(agent), cache, catalogue)
+    turn = resolve(config.turns.model, cache, catalogue) if config.turns.model else None
     async with AsyncExitStack() as stack:
         history = History(agent.system_prompt, config.call.history_max_chars)
         history.assistant(agent.greeting)
@@ -88,4 +97,5 @@ async def open_engines(config: Config, agent: AgentConfig, lines: int = 1) -> As
             await stack.enter_async_context(open_whisper(config.asr, asr)),
             await stack.enter_async_context(open_llama(config.llm, llm, warm, lines)),
             await stack.enter_async_context(open_piper(config.tts, voice)),
+            await stack.enter_async_context(open_smart_turn(turn)) if turn else None,
         )

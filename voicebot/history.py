@@ -31,11 +31,13 @@ class History:
         if text.strip():
             self.messages.append(Message(role, text.strip()))
 
-    def prompt(self, user_text: str) -> list[Message]:
-        """System prompt, what was said, and the new words of the caller."""
+    def prompt(self, user_text: str, cut: str = "") -> list[Message]:
+        """System prompt, what was said, and the new words of the caller. `cut` is what was heard of an
+        answer that these words interrupt: it is not in the history yet."""
         if sum(len(message.content) for message in self.messages) > self._max_chars:
             del self.messages[: len(self.messages) // 2]
-        asked = self.messages[-1:] if self.messages and self.messages[-1].role == "user" else []
-        said = self.messages[: len(self.messages) - len(asked)]
-        words = " ".join([*(message.content for message in asked), user_text])
-        return [self._system, *said, Message("user", words)]
+        said = History("", self._max_chars)
+        said.messages = list(self.messages)
+        said.assistant(cut)
+        said.user(user_text)
+        return [self._system, *said.messages]

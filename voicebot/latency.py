@@ -43,6 +43,10 @@ class TurnRecord:
     error: str | None = None
     marks: dict[str, int] = field(default_factory=dict)
     """Whole microseconds from the call's start: integers, so that sums are exact."""
+    started: int = 1
+    """Answers begun for this turn; all but the last were dropped because the caller went on."""
+    work_start: float | None = None
+    """When work on the answer began, on the loop's clock; before the commit if it was speculative."""
     work: dict[str, float] = field(default_factory=dict)
     """Seconds of real time that a stage's engine worked, by stage."""
 
@@ -75,6 +79,18 @@ class TurnRecord:
     def response_ms(self) -> float | None:
         return self._gap_ms("commit")
 
+    def saved_ms(self) -> float:
+        """How long the answer was worked on before the commit: time that the caller did not wait for."""
+        done = [
+            self.marks[m]
+            for m in ("transcript", "first_token", "first_chunk", "first_audio")
+            if m in self.marks
+        ]
+        if self.work_start is None or "commit" not in self.marks or not done:
+            return 0.0
+        began = round((self.work_start - self.call_start) * 1e6)
+        return max(0, min(self.marks["commit"], max(done)) - began) / 1000
+
     def over_budget(self) -> list[str]:
         """The stages after the commit that spent more than their share, if the response was late."""
         response = self.response_ms()
@@ -95,6 +111,11 @@ class TurnRecord:
             "error": self.error,
             "marks_ms": {name: self.marks[name] / 1000 for name in MARKS if name in self.marks},
             "stages_ms": self.stages_ms(),
+            "speculation": {
+                "started": self.started,
+                "dropped": self.started - 1,
+                "saved_ms": self.saved_ms(),
+            },
             "work_ms": {name: round(value * 1000, 1) for name, value in self.work.items()},
             "mouth_to_ear_ms": self.mouth_to_ear_ms(),
             "response_ms": self.response_ms(),

@@ -1,4 +1,4 @@
-"""What the bot says, cut into 20 ms frames, with a memory of how much of it was heard.
+"""One thing that the bot says, cut into 20 ms frames, with a memory of how much of it was heard.
 
 Everything is added with the text it speaks, so that after an interruption the history can be cut to
 the words that were sent. Sans-IO: the call asks for a frame every 20 ms.
@@ -43,12 +43,6 @@ class Playout:
         self._held = False
         self._faded = False  # the hold has begun: its first frame fades out, the first one after it in
         self._ending = False  # no more pieces will come
-
-    def start(self) -> None:
-        """Begins something new to say; whatever was left is dropped."""
-        self._pieces.clear()
-        self._heard.clear()
-        self._held = self._ending = False
 
     def add(self, text: str) -> Piece:
         """A new piece; its audio follows with `feed`, and `end_piece` closes it."""

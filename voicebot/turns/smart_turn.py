@@ -17,10 +17,12 @@ import onnxruntime
 from faster_whisper.feature_extractor import FeatureExtractor
 
 from voicebot.audio.frames import SPEECH_RATE, Pcm
-from voicebot.engines import EngineDead
+from voicebot.engines import EngineDead, EngineError, TurnModel
 from voicebot.models import file_in
 
 HEARD_S = 8
+TIMEOUT_S = 2.0
+"""A verdict that late is of no use: by then the turn has ended without it."""
 
 
 class SmartTurn:
@@ -33,11 +35,16 @@ class SmartTurn:
         self._features = FeatureExtractor(chunk_length=HEARD_S)
         self._executor = executor
 
-    async def __call__(self, pcm: Pcm) -> float:
-        """Probability, 0..1, that the caller's turn ends with this 16 kHz audio."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self.completeness, pcm)
+    async def completeness(self, pcm: Pcm) -> float:
+        """Probability, 0..1, that the caller's turn ends with this 16 kHz audio. Raises EngineError."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                return await loop.run_in_executor(self._executor, self.judge, pcm)
+        except (TimeoutError, RuntimeError) as error:
+            raise EngineError(f"Smart Turn failed: {error or 'too slow'}") from error
 
-    def completeness(self, pcm: Pcm) -> float:
+    def judge(self, pcm: Pcm) -> float:
         """The same, in the thread of the caller: about 45 ms of one core."""
         wanted = HEARD_S * SPEECH_RATE
         heard = pcm[-wanted:].astype(np.float32) / 32768.0
@@ -48,7 +55,7 @@ class SmartTurn:
 
 
 @asynccontextmanager
-async def open_smart_turn(path: Path) -> AsyncIterator[SmartTurn]:
+async def open_smart_turn(path: Path) -> AsyncIterator[TurnModel]:
     """Loads the model; `path` is its .onnx file or a folder holding it. Raises EngineDead."""
     executor = ThreadPoolExecutor(1, "turn")
     try:

@@ -1,0 +1,40 @@
+"""What the words say about the end of a turn. English; other languages are judged by sound alone."""
+
+from __future__ import annotations
+
+import re
+
+HANGING = frozenset(
+    "a an the and or but nor so because although though while if unless until that which who whose where "
+    "when my your his her its our their this these some any no every each of to in on at by for from with into "
+    "about between than as like is are was were am be been being has have had do does did will would can "
+    "could should shall may might must very really just um uh er erm hmm mm mr mrs ms dr".split()
+)
+"""A turn rarely ends with these. "That", "have" or "do" can end one; then the wait is longer, no more."""
+ENDS_SHORT = frozenset(
+    "i am|i do|i have|i will|i can|i did|i was|yes i am|no|like that|about that|do that".split("|")
+)
+"""Ends of finished answers that look like hanging ones."""
+INTRODUCES = re.compile(
+    r"\b(my (\w+ )?(name|number|address|e-?mail|code|id) is|i'?d like|i want|it'?s|that'?s)$"
+)
+DIGITS = r"(?:\d+|zero|oh|one|two|three|four|five|six|seven|eight|nine|double|triple)"
+DICTATED = re.compile(rf"(?:^|\s)({DIGITS}(?:[\s,-]+{DIGITS})+)$")
+"""Groups of digits, as a number is dictated; a lone number ("in 2018", "two") may well be the answer."""
+FULL_NUMBER = range(7, 12)
+"""Digits of a telephone number: with so many, a dictated number may be complete."""
+
+
+def is_unfinished(text: str) -> bool:
+    """True when the words so far ask for more: a hanging conjunction or article, "my name is", an
+    ellipsis or comma, letters being spelled, a run of digits still short of a phone number."""
+    if text.rstrip().endswith(("...", "\u2026", ",", "-", "\u2014")):
+        return True
+    plain = re.sub(r"[^\w\s'-]", "", text.lower()).strip()
+    if not plain or any(plain == end or plain.endswith(f" {end}") for end in ENDS_SHORT):
+        return False
+    if plain.split()[-1] in HANGING or INTRODUCES.search(plain):
+        return True
+    if dictated := DICTATED.search(plain):
+        return len(re.findall(r"\d|[a-z]+", dictated.group(1))) not in FULL_NUMBER
+    return False
