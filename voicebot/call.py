@@ -45,6 +45,8 @@ LAST_WORDS_S = 0.3
 """Between the last packet of a farewell and the end of the call: what the network may hold back."""
 UNFINISHED = 0.3
 """Completeness, at most, of a turn whose words are unfinished: sound alone is not believed."""
+QUESTION = 0.5
+"""Completeness, at least, of what reads as a finished question."""
 SECOND_JUDGEMENT_S = 0.25
 """After the last speech sample: what Smart Turn was trained on has about that much silence at its end."""
 SETTLING_S = 0.2
@@ -314,6 +316,8 @@ class Call:
         complete = reply.sounds
         if reply.text and is_unfinished(reply.text):
             complete = min(complete, UNFINISHED)
+        elif reply.text and reply.text.endswith("?"):
+            complete = max(complete, QUESTION)
         speech_end = self._core.speech_end
         self._act(self._core.completeness(self._loop.time(), reply.turn, speech_end, complete))
 

@@ -8,6 +8,8 @@ saw last, so a call finds its system prompt and history computed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import secrets
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
@@ -21,6 +23,10 @@ import xllamacpp
 from voicebot.config import LlamaCppConfig
 from voicebot.engines import EngineDead, EngineError, LanguageModel, Message
 from voicebot.models import file_in
+
+NICE = 5
+"""Lower priority for the language model's threads: the caller waits for the first words to be spoken
+while the rest is being thought of. On two cores the first piece's speech takes 180 ms instead of 270."""
 
 
 @asynccontextmanager
@@ -47,6 +53,9 @@ async def open_llama(
 
 
 def _load(config: LlamaCppConfig, path: Path) -> Any:
+    # llama.cpp's threads inherit the niceness of the one that loads it (on Linux it is a thread's own).
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
     path = file_in(path, ".gguf")
     params = xllamacpp.CommonParams()
     params.model.path = str(path)

@@ -6,8 +6,8 @@ import re
 
 HANGING = frozenset(
     "a an the and or but nor so because although though while if unless until that which who whose where "
-    "when my your his her its our their this these some any no every each of to in on at by for from with into "
-    "about between than as like is are was were am be been being has have had do does did will would can "
+    "when my your his her its our their this these some any no every each of to in on at by for from with "
+    "into about between than as like is are was were am be been being has have had do does did will would can "
     "could should shall may might must very really just um uh er erm hmm mm mr mrs ms dr".split()
 )
 """A turn rarely ends with these. "That", "have" or "do" can end one; then the wait is longer, no more."""
@@ -28,6 +28,8 @@ FULL_NUMBER = range(7, 12)
 def is_unfinished(text: str) -> bool:
     """True when the words so far ask for more: a hanging conjunction or article, "my name is", an
     ellipsis or comma, letters being spelled, a run of digits still short of a phone number."""
+    if text.rstrip().endswith("?"):
+        return False  # "What time is check-in?": the recognizer heard a question's melody
     if text.rstrip().endswith(("...", "\u2026", ",", "-", "\u2014")):
         return True
     plain = re.sub(r"[^\w\s'-]", "", text.lower()).strip()
