@@ -7,8 +7,8 @@ import re
 HANGING = frozenset(
     "a an the and or but nor so because although though while if unless until that which who whose where "
     "when my your his her its our their this these some any no every each of to in on at by for from with "
-    "into about between than as like is are was were am be been being has have had do does did will would can "
-    "could should shall may might must very really just um uh er erm hmm mm mr mrs ms dr".split()
+    "into about between than as like is are was were am be been being has have had do does did will would "
+    "can could should shall may might must very really just um uh er erm hmm mm mr mrs ms dr".split()
 )
 """A turn rarely ends with these. "That", "have" or "do" can end one; then the wait is longer, no more."""
 ENDS_SHORT = frozenset(
