@@ -16,7 +16,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +27,7 @@ from voicebot.audio.ear import Ear
 from voicebot.audio.frames import FRAME_S, Pcm, audible, silence
 from voicebot.chunking import SentenceChunker
 from voicebot.config import AgentConfig, Config
-from voicebot.engines import EngineDead, EngineError, Engines
+from voicebot.engines import EngineDead, EngineError, Engines, TurnModel
 from voicebot.history import History
 from voicebot.latency import TurnRecord
 from voicebot.playout import Playout
@@ -242,29 +242,41 @@ class Call:
         self._publish_state()
 
     def _begin(self, pause: core.Pause | core.Commit) -> _Reply:
-        """Starts to work on an answer to what the caller has said up to a pause."""
+        """The caller has paused: finds out whether the turn sounds over, and starts to answer it."""
         self._started += 1
         record = TurnRecord(self.call_id, pause.turn, self._start, self._config.latency)
-        record.started, record.work_start = self._started, self._loop.time()
+        record.started = self._started
         record.mark("speech_end", pause.speech_end)
         record.mark("ingested", pause.ingested)
         reply = _Reply(self._new_playout(), pause.turn, record, committed=False)
-        since = (self._core.since or pause.speech_end) - self._config.turns.pre_roll_ms / 1000
-        pcm = self._ear.utterance(since, pause.speech_end + SETTLING_S)
-        name = f"{self.call_id} turn {pause.turn}"
-        reply.tasks = [
-            self._tasks.create_task(self._answer(reply, pcm), name=f"{name} answer"),
-            self._tasks.create_task(self._judge(reply, since, pause.speech_end), name=f"{name} judge"),
-        ]
+        if self._config.turns.speculation:
+            self._start_answer(reply, pause)
+        if self._engines.turn_model:
+            self._spawn(reply, self._judge(reply, self._engines.turn_model, pause.speech_end), "judge")
         self._next = reply
         return reply
+
+    def _start_answer(self, reply: _Reply, pause: core.Pause | core.Commit) -> None:
+        assert reply.record
+        reply.record.work_start = self._loop.time()
+        pcm = self._ear.utterance(self._heard_since(), pause.speech_end + SETTLING_S)
+        self._spawn(reply, self._answer(reply, pcm), "answer")
 
     def _commit(self, event: core.Commit) -> None:
         reply = self._next or self._begin(event)
         assert reply.record
         reply.committed = True
         reply.record.mark("commit", self._loop.time())
+        if reply.record.work_start is None:
+            self._start_answer(reply, event)
         self._advance(reply)
+
+    def _spawn(self, reply: _Reply, work: Coroutine[Any, Any, None], name: str) -> None:
+        reply.tasks.append(self._tasks.create_task(work, name=f"{self.call_id} turn {reply.turn} {name}"))
+
+    def _heard_since(self) -> float:
+        """Where the audio of the present turn begins."""
+        return (self._core.since or self._core.speech_end) - self._config.turns.pre_roll_ms / 1000
 
     def _drop(self) -> None:
         """The caller goes on: nothing of the answer in the making was heard, nothing of it stays."""
@@ -294,18 +306,17 @@ class Call:
 
     # Answering.
 
-    async def _judge(self, reply: _Reply, since: float, speech_end: float) -> None:
+    async def _judge(self, reply: _Reply, model: TurnModel, speech_end: float) -> None:
         """Tells the core how complete the turn sounds, and again when more silence says more."""
-        model = self._engines.turn_model
-        if model is None:
-            return
         try:
             while not reply.committed:
-                reply.sounds = await model.completeness(self._ear.utterance(since, self._loop.time()))
+                pcm = self._ear.utterance(self._heard_since(), self._loop.time())
+                reply.sounds = await model.completeness(pcm)
                 self._report_completeness(reply)
-                if self._loop.time() >= speech_end + SECOND_JUDGEMENT_S:
+                wait_s = speech_end + SECOND_JUDGEMENT_S - self._loop.time()
+                if wait_s <= 0:
                     return
-                await asyncio.sleep(speech_end + SECOND_JUDGEMENT_S - self._loop.time())
+                await asyncio.sleep(wait_s)
         except EngineError as error:
             log.warning("%s turn %d: %s", self.call_id, reply.turn, error)
 
@@ -376,15 +387,20 @@ class Call:
         playout = reply.playout
         while playout.buffered_s > self._config.call.lookahead_s:  # noqa: ASYNC110  it drains by the tick
             await asyncio.sleep(FRAME_S)
+        if not spoken:
+            return  # markup, reasoning: not heard, so not in the history either
         piece = playout.add(text)
-        if spoken:
-            reply.record.mark("first_chunk", self._loop.time())
+        reply.record.mark("first_chunk", self._loop.time())
+        try:
             with _worked(reply.record, "tts", once=reply.fed):
                 async with aclosing(self._engines.synthesizer.stream(spoken)) as parts:
                     async for pcm in parts:
                         reply.record.mark("first_audio", self._loop.time())
                         reply.fed = True
                         playout.feed(piece, pcm)
+        except EngineError:
+            playout.cut_piece(piece)
+            raise
         playout.end_piece(piece)
 
     def _failed(self, reply: _Reply, error: EngineError) -> None:
@@ -409,7 +425,13 @@ class Call:
     def _say(
         self, text: str, *, interruptible: bool = True, remembered: bool = True, then: str | None = None
     ) -> None:
-        """Speaks one of the agent's phrases, instead of whatever was being said."""
+        """Speaks one of the agent's phrases, instead of whatever was being said. An agent may lack one."""
+        if not text:
+            self._playing = None
+            if then:
+                self._over = (self._loop.time(), then)
+            self._act(self._core.finished(self._loop.time()))
+            return
         playout = self._new_playout()
         piece = playout.add(text)
         playout.feed(piece, self._phrases.pcm[text])

@@ -72,8 +72,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.Future[_T]:
         if executor is None:
             raise ValueError("on the virtual clock engine work needs its own executor")
-        self._virtual.working += 1
         work = executor.submit(func, *args)
+        self._virtual.working += 1
         future = asyncio.wrap_future(work, loop=self)
         # After wrap_future's own callback, so that the result is delivered before time may move.
         work.add_done_callback(lambda _: self._finished())

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 import yaml
 from platformdirs import user_cache_dir
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 ENV_PREFIX = "VOICEBOT_"
 # Read elsewhere, not fields of the tree: the configuration file itself, and the recordings for tests.
@@ -147,8 +147,10 @@ class TurnsConfig(_Section):
     """Speech over the bot that stops it. Shorter sounds over the bot are dropped."""
     model: str | None = "smart-turn-v3.2"
     """Hears how complete a turn sounds: a catalogue id or a path; null for a fixed silence."""
+    speculation: bool = True
+    """Work on an answer begins at the first hint of a pause, and is dropped if the caller goes on."""
     pause_ms: int = Field(64, ge=32)
-    """Silence after which work on an answer begins; it is dropped if the caller goes on."""
+    """Silence that is such a hint."""
     endpoint_min_ms: int = Field(192, ge=64)
     """Silence after which a turn that sounds complete is over."""
     endpoint_max_ms: int = Field(1600, ge=64)
@@ -184,18 +186,21 @@ class CallConfig(_Section):
     """Speech made ahead of what is playing; more would be thrown away at a barge-in."""
 
 
+Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
 class StageBudget(_Section):
     """Milliseconds of the response budget per stage, from commit to first audible packet."""
 
-    asr: float = 60
-    llm: float = 60
-    chunking: float = 20
-    tts: float = 50
-    egress: float = 10
+    asr: Share = 60
+    llm: Share = 60
+    chunking: Share = 20
+    tts: Share = 50
+    egress: Share = 10
 
 
 class LatencyConfig(_Section):
-    budget_ms: float = Field(200.0, gt=0)
+    budget_ms: float = Field(200.0, gt=0, allow_inf_nan=False)
     stages: StageBudget = StageBudget()
     mouth_to_ear_objective_ms: float = Field(700.0, gt=0)
 
@@ -293,9 +298,10 @@ def load_config(path: Path | None = None, agent: Path | None = None) -> Config:
             )
     _anchor_paths(data, path.parent)
     if agent is not None:
-        data["agent"] = agent
-        os.environ.pop("VOICEBOT_AGENT", None)  # the command line wins over the environment
-    return _validated(Config, data, str(path))
+        data.setdefault("agent", agent)
+    config = _validated(Config, data, str(path))
+    # The command line wins over the environment, which wins over the file.
+    return config if agent is None else config.model_copy(update={"agent": agent})
 
 
 def _read_yaml(path: Path, what: str) -> dict[str, Any]:
@@ -311,6 +317,8 @@ def _read_yaml(path: Path, what: str) -> dict[str, Any]:
         raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: expected fields like 'agent: agents/hotel.yaml', got {data!r}")
+    if wrong := [key for key in data if not isinstance(key, str)]:
+        raise ConfigError(f"{path}: the field {wrong[0]!r} is not text; quote it if it is meant")
     return data
 
 
@@ -334,6 +342,11 @@ def _anchor_paths(data: dict[str, Any], folder: Path) -> None:
 def _validated(model: type[_M], data: dict[str, Any], where: str) -> _M:
     try:
         return model(**data)
+    except SettingsError as error:
+        given = [name for name in os.environ if name.startswith(ENV_PREFIX) and name not in ENV_RESERVED]
+        raise ConfigError(
+            f"environment ({', '.join(given)}): {error}; lists and sections are written as JSON"
+        ) from None
     except ValidationError as error:
         raise ConfigError("\n".join(_explain(model, item, where) for item in error.errors())) from None
 

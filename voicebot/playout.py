@@ -60,6 +60,11 @@ class Playout:
     def end_piece(self, piece: Piece) -> None:
         piece.whole = True
 
+    def cut_piece(self, piece: Piece) -> None:
+        """No more audio of it will come; its text is cut to what can have been spoken."""
+        piece.text = _words_within(piece.text, piece.made / self._longest(piece))
+        piece.whole = True
+
     def end(self) -> None:
         """All pieces were added; `done` becomes true when they have been played."""
         self._ending = True
@@ -89,7 +94,7 @@ class Playout:
         """The text played so far, in whole words, rounded down."""
         text = "".join(self._heard)
         for piece in self._pieces:
-            words = _words_played(piece, self.rate)
+            words = self._words_played(piece)
             text += words
             if words != piece.text:
                 break
@@ -133,13 +138,20 @@ class Playout:
                 piece.pcm.pop(0)
         return out
 
+    def _words_played(self, piece: Piece) -> str:
+        if piece.whole and piece.played >= piece.made:
+            return piece.text
+        length = piece.made if piece.whole else max(piece.made, self._longest(piece))
+        return _words_within(piece.text, piece.played / length)
 
-def _words_played(piece: Piece, rate: int) -> str:
-    """The words of a piece that were played, in proportion to its audio, rounded down."""
-    if piece.whole and piece.played >= piece.made:
-        return piece.text
-    length = piece.made if piece.whole else max(piece.made, len(piece.text) * SLOWEST_SPEECH_S * rate)
-    end = int(len(piece.text) * piece.played / length) if length else 0
-    while 0 < end < len(piece.text) and not piece.text[end].isspace():
+    def _longest(self, piece: Piece) -> float:
+        """Samples that the piece will have at most."""
+        return max(1, len(piece.text)) * SLOWEST_SPEECH_S * self.rate
+
+
+def _words_within(text: str, fraction: float) -> str:
+    """The words in the first part of a text, rounded down."""
+    end = int(len(text) * min(1.0, fraction))
+    while 0 < end < len(text) and not text[end].isspace():
         end -= 1
-    return piece.text[:end]
+    return text[:end]

@@ -14,13 +14,15 @@ from aiortc.rtp import RtpPacket
 from aiortc.utils import uint16_add
 
 _ATTRIBUTE = "_RTCRtpReceiver__jitter_buffer"
-_HALF = 1 << 15
+MAX_MISORDER = 100
+"""Packets (2 s) by which one can be late; the same as in aiortc's own buffer and in RFC 3550."""
 
 
 class PromptBuffer:
     """Stands in for `aiortc.jitterbuffer.JitterBuffer`: every audio packet is a frame, released at once.
 
-    A duplicate, or a packet that is older than one already released, is dropped and counted.
+    A duplicate, or a packet somewhat older than one already released, is dropped and counted. A sequence
+    that goes on far behind is a sender that started anew (RFC 3550, appendix A.1).
     """
 
     def __init__(self) -> None:
@@ -30,7 +32,7 @@ class PromptBuffer:
     def add(self, packet: RtpPacket) -> tuple[bool, JitterFrame | None]:
         """(whether to ask for a key frame: never, the frame to decode)"""
         sequence = packet.sequence_number
-        if self._newest is not None and not 0 < uint16_add(sequence, -self._newest) < _HALF:
+        if self._newest is not None and uint16_add(self._newest, -sequence) < MAX_MISORDER:
             self.late += 1
             return False, None
         self._newest = sequence

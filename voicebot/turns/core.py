@@ -212,7 +212,12 @@ class TurnCore:
             if now > self._ingested:
                 self.caller = Caller.PAUSE
             events: list[Event] = []
-            if self._confirmed and not self._paused and now >= self._pause_deadline():
+            if (
+                self._confirmed
+                and not self._paused
+                and not self._withheld()
+                and now >= self._pause_deadline()
+            ):
                 self._paused = True
                 events = [Pause(self.turn, self._speech_end, self._ingested)]
             return events + self._end_of_speech(now) if now >= self._turn_deadline() else events
@@ -225,7 +230,7 @@ class TurnCore:
     def get_timer(self) -> float | None:
         """When `handle_timer` has something to do if nothing else happens; None for never."""
         if self.caller is not Caller.SILENT:
-            waits = self._confirmed and not self._paused
+            waits = self._confirmed and not self._paused and not self._withheld()
             deadline = min(self._turn_deadline(), self._pause_deadline() if waits else math.inf)
         else:
             deadline = self._idle_deadline() if self.bot is Bot.QUIET else math.inf
@@ -306,9 +311,10 @@ class TurnCore:
 
     def _turn_deadline(self) -> float:
         """When the sound being heard is dropped (rule 2) or committed (rule 3) if nothing else comes."""
+        if self._withheld() and (self._confirmed or self._enough()):
+            return math.inf
         if not self._confirmed:
-            kept = self._enough() and (self._withheld() or self._sealed)
-            return math.inf if kept else self._ingested + GAP_S
+            return math.inf if self._enough() and self._sealed else self._ingested + GAP_S
         silence = self._ingested + self._wait_ms() / 1000
         return min(silence, self._turn_start + self._turns.max_turn_s)
 
