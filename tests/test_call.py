@@ -166,7 +166,7 @@ class Line:
 
     async def until(self, state: str) -> None:
         """Waits until the bot is in that state."""
-        while not self.state == state:
+        while self.state != state:
             await asyncio.sleep(0.005)
 
     async def hear_out(self, patience: float = 30.0) -> None:
@@ -185,17 +185,20 @@ class Line:
         return next((e["state"] for e in reversed(self.events) if e["type"] == "state"), "")
 
     def finals(self, role: str = "assistant") -> list[str]:
-        return [e["text"] for e in self.events if e["type"] == "transcript" and e["role"] == role and e["final"]]
+        return [
+            e["text"] for e in self.events if e["type"] == "transcript" and e["role"] == role and e["final"]
+        ]
 
     def audio(self, since: float = 0.0, until: float = 1e9) -> Pcm:
-        parts = [pcm for at, pcm in self.sent if since - 1e-9 <= at < until]
+        # A mark is a whole microsecond, a sending time is not.
+        parts = [pcm for at, pcm in self.sent if since - 1e-6 <= at < until - 1e-6]
         return np.concatenate([np.zeros(0, np.int16), *parts])
 
     def heard_s(self, hz: float, since: float = 0.0, until: float = 1e9) -> float:
         """For how long a tone was heard, in frames that it dominates."""
         count = 0
         for at, pcm in self.sent:
-            if since <= at < until and audible(pcm):
+            if since - 1e-6 <= at < until - 1e-6 and audible(pcm):
                 spectrum = np.abs(np.fft.rfft(pcm.astype(float) * np.hanning(len(pcm))))
                 count += abs(int(spectrum.argmax()) * RATE / len(pcm) - hz) < 100
         return count * FRAME_S
@@ -217,6 +220,7 @@ Script = Callable[[Line], Awaitable[Any]]
 
 def settings_of(**changes: dict[str, Any]) -> Config:
     config = load_config(ROOT / "configs" / "embedded.yaml")
+    changes["turns"] = {"speculation": False, **changes.get("turns", {})}
     parts = {name: getattr(config, name).model_copy(update=values) for name, values in changes.items()}
     return config.model_copy(update=parts)
 
@@ -299,7 +303,10 @@ def test_greeting_then_a_turn_with_a_complete_record() -> None:
         line.hang_up()
         return said
 
-    ears, brain = Ears("What time is it?", delay=0.1), Brain([(0.2, "Alpha al"), (0.25, "pha alpha. "), (0.0, "Bravo.")])
+    ears, brain = (
+        Ears("What time is it?", delay=0.1),
+        Brain([(0.2, "Alpha al"), (0.25, "pha alpha. "), (0.0, "Bravo.")]),
+    )
     out = call(caller, ears, brain, Voice(delay=0.15))
     assert out.reason == "hangup"
     assert out.line.finals() == ["Hello there.", "Alpha alpha alpha. Bravo."]
@@ -323,15 +330,21 @@ def test_greeting_then_a_turn_with_a_complete_record() -> None:
     assert abs(record["marks_ms"]["speech_end"] - end) <= 32
     packet = out.start + record["marks_ms"]["first_packet"] / 1000
     assert audible(out.line.audio(packet, packet + FRAME_S))
-    assert not audible(out.line.audio(out.result, packet))
+    assert not audible(out.line.audio(out.result + FRAME_S, packet))
     assert brain.prompts == [
-        [Message("system", "You are a test."), Message("assistant", "Hello there."), Message("user", "What time is it?")]
+        [
+            Message("system", "You are a test."),
+            Message("assistant", "Hello there."),
+            Message("user", "What time is it?"),
+        ]
     ]
     assert brain.ended == ["complete"]
-    [heard] = ears.heard  # the utterance with its pre-roll and the settling after it, not the endpointing silence
+    [heard] = (
+        ears.heard
+    )  # the utterance with its pre-roll and the settling after it, not the endpointing silence
     assert 1.0 + 0.32 <= len(heard) / 16_000 <= 1.0 + 0.32 + 0.2 + 0.1
     assert [e["state"] for e in out.line.events if e["type"] == "state"] == [
-        "speaking", "listening", "thinking", "speaking", "listening", "ended",
+        "listening", "speaking", "listening", "thinking", "speaking", "listening", "ended",
     ]  # fmt: skip
     assert out.line.events[-1] == {"type": "state", "state": "ended", "reason": "hangup"}
 
@@ -384,7 +397,14 @@ def test_an_interruption_silences_the_bot_and_keeps_only_what_was_heard(at: floa
         *([Message("assistant", first["bot_text"])] if heard else []),
         Message("user", "Second?"),
     ] or (not heard and brain.prompts[1][2:] == [Message("user", "First? Second?")])
-    assert {"type": "transcript", "role": "assistant", "text": first["bot_text"], "final": True, "turn": 1, "interrupted": True} in out.line.events
+    assert {
+        "type": "transcript",
+        "role": "assistant",
+        "text": first["bot_text"],
+        "final": True,
+        "turn": 1,
+        "interrupted": True,
+    } in out.line.events
 
 
 def test_a_barge_in_at_the_first_packet_stores_no_word() -> None:
@@ -492,7 +512,11 @@ def test_going_on_before_the_answer_is_audible_makes_one_turn(llm_s: float) -> N
     voice = Voice(delay=0.3)  # nothing is audible before the second part has begun
     out = call(caller, ears, brain, voice)
     [record] = out.records
-    assert (record["turn"], record["user_text"], record["bot_text"]) == (1, "I want a room.", out.line.finals()[-1])
+    assert (record["turn"], record["user_text"], record["bot_text"]) == (
+        1,
+        "I want a room.",
+        out.line.finals()[-1],
+    )
     assert out.line.heard_s(TONES["alpha"], 0.0, out.result) == 0
     assert not audible(out.line.audio(out.start + 2.0, out.result))
     assert len(ears.heard[1]) > len(ears.heard[0]) + 16_000  # the whole utterance again
@@ -515,7 +539,10 @@ def test_two_utterances_in_quick_succession_are_two_turns_when_the_first_is_bein
 
     brain = Brain(slowly(LONG, 0.0), slowly("Bravo."))
     out = call(caller, Ears("One?", "Two?", delay=0.0), brain, Voice(delay=0.0))
-    assert [(r["turn"], r["user_text"], r["interrupted"]) for r in out.records] == [(1, "One?", True), (2, "Two?", False)]
+    assert [(r["turn"], r["user_text"], r["interrupted"]) for r in out.records] == [
+        (1, "One?", True),
+        (2, "Two?", False),
+    ]
 
 
 def test_an_empty_transcript_gets_no_answer_and_the_call_goes_on() -> None:
@@ -664,7 +691,9 @@ def test_a_voice_that_fails_in_mid_answer_is_heard_as_far_as_it_came_and_the_cal
 def test_a_voice_that_fails_at_once_gets_an_apology() -> None:
     voice = Voice()
     voice.fail_on["Delta"] = EngineError("hoarse")
-    out = call(one_turn_after_another(2), Ears("One?", "Two?"), Brain(slowly("Delta."), slowly("Bravo.")), voice)
+    out = call(
+        one_turn_after_another(2), Ears("One?", "Two?"), Brain(slowly("Delta."), slowly("Bravo.")), voice
+    )
     assert out.line.finals() == ["Hello there.", "So sorry.", "Bravo."]
 
 
@@ -812,7 +841,9 @@ def test_a_call_that_is_cancelled_ends_everything() -> None:
         engines = Engines(Ears("One?"), brain, voice)
         phrases = await Phrases.make(engines, AGENT)
         line = Line()
-        task = asyncio.create_task(Call("c1", settings_of(), AGENT, engines, phrases, line, vad=loudness).run())
+        task = asyncio.create_task(
+            Call("c1", settings_of(), AGENT, engines, phrases, line, vad=loudness).run()
+        )
         await line.hear_out()
         await line.say(0.6)
         await line.until("speaking")

@@ -234,7 +234,9 @@ def test_reserved_variables_are_no_settings(write: Write, monkeypatch: pytest.Mo
     load_config(write("agent: agent.yaml\n"))
 
 
-@pytest.mark.parametrize("name", ["VOICEBOT_SERVER", "VOICEBOT_SERVER__ICE_SERVERS", "VOICEBOT_MODELS__CATALOGUES"])
+@pytest.mark.parametrize(
+    "name", ["VOICEBOT_SERVER", "VOICEBOT_SERVER__ICE_SERVERS", "VOICEBOT_MODELS__CATALOGUES"]
+)
 def test_a_variable_that_is_not_the_json_it_must_be(
     write: Write, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -242,7 +244,9 @@ def test_a_variable_that_is_not_the_json_it_must_be(
     assert name in refused(write("agent: agent.yaml\n"))
 
 
-def test_the_agent_of_the_command_line_wins(write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_agent_of_the_command_line_wins(
+    write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     path = write("agent: agent.yaml\n")
     other = tmp_path / "other.yaml"
     other.write_text(AGENT.replace("Test", "Other"))
@@ -253,7 +257,9 @@ def test_the_agent_of_the_command_line_wins(write: Write, monkeypatch: pytest.Mo
     assert load_config(path, agent=third).load_agent().name == "Third"
 
 
-def test_loading_leaves_the_environment_alone(write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_loading_leaves_the_environment_alone(
+    write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("VOICEBOT_AGENT", "mine.yaml")
     load_config(write("agent: agent.yaml\n"), agent=tmp_path / "agent.yaml")
     assert os.environ.get("VOICEBOT_AGENT") == "mine.yaml"
@@ -267,7 +273,10 @@ def test_loading_leaves_the_environment_alone(write: Write, monkeypatch: pytest.
     [
         ("name: X\n", "system_prompt: required, but not set"),
         ("name: X\nsystem_prompt: ''\n", "system_prompt: "),
-        (AGENT + "greetings: hi\n", "greetings: no such field (did you mean 'greeting'?); allowed here: apology"),
+        (
+            AGENT + "greetings: hi\n",
+            "greetings: no such field (did you mean 'greeting'?); allowed here: apology",
+        ),
         (AGENT + "lexicon: [a]\n", "lexicon: "),
         (AGENT + "greeting: 5\n", "greeting: "),
         ("- a\n", "expected fields"),

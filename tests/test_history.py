@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +19,7 @@ def roles(prompt: list[Message]) -> list[str]:
 
 def alternate(prompt: list[Message]) -> bool:
     said = roles(prompt)
-    return said[0] == "system" and said[-1] == "user" and all(a != b for a, b in zip(said, said[1:], strict=False))
+    return said[0] == "system" and said[-1] == "user" and all(a != b for a, b in itertools.pairwise(said))
 
 
 def test_a_prompt_is_the_system_prompt_what_was_said_and_the_new_words() -> None:
@@ -88,7 +90,9 @@ def test_each_prompt_continues_the_one_before(turns: list[tuple[str, str]], gree
 
 @settings(max_examples=150, deadline=None)
 @given(TURNS)
-def test_trimming_keeps_the_system_prompt_and_the_newest_and_bounds_the_rest(turns: list[tuple[str, str]]) -> None:
+def test_trimming_keeps_the_system_prompt_and_the_newest_and_bounds_the_rest(
+    turns: list[tuple[str, str]],
+) -> None:
     limit = 400
     history = History(SYSTEM, limit)
     history.assistant("Hello.")

@@ -99,7 +99,12 @@ def test_the_public_names() -> None:
     assert list(out["marks_ms"]) == [
         "speech_end", "ingested", "commit", "transcript", "first_token", "first_chunk", "first_audio", "first_packet",
     ]  # fmt: skip
-    assert (out["call_id"], out["turn"], out["user_text"], out["bot_text"]) == ("call-1", 3, "What time?", "At three")
+    assert (out["call_id"], out["turn"], out["user_text"], out["bot_text"]) == (
+        "call-1",
+        3,
+        "What time?",
+        "At three",
+    )
     assert out["interrupted"] is True
     assert (out["budget_ms"], out["response_ms"], out["mouth_to_ear_ms"]) == (200.0, 960.0, 1520.0)
 

@@ -78,7 +78,9 @@ def test_a_lost_packet_holds_nothing_back_and_a_late_one_is_dropped() -> None:
     st.integers(0, 65535),
     st.lists(st.tuples(st.integers(-40, 40), st.booleans()), min_size=1, max_size=200),
 )
-def test_any_packet_order_is_released_once_in_order_without_delay(start: int, jumps: list[tuple[int, bool]]) -> None:
+def test_any_packet_order_is_released_once_in_order_without_delay(
+    start: int, jumps: list[tuple[int, bool]]
+) -> None:
     """Each packet is a few ahead of or behind the newest; the flag sends it twice."""
     buffer = PromptBuffer()
     at = newest = start + 65536

@@ -20,7 +20,9 @@ from voicebot.turns.core import (
     Event,
     IdleHangup,
     IdleQuestion,
+    Pause,
     Resume,
+    Resumed,
     Retract,
     SpeechStarted,
     TurnCore,
@@ -29,6 +31,11 @@ from voicebot.turns.vad import WINDOW_S
 
 QUIET = {"idle_question_s": 0.0}
 MIN, BARGE, ENDPOINT = 0.096, 0.256, 0.608  # the defaults in seconds
+
+
+def turns_of(events: list[Event]) -> list[Event]:
+    """Without the hints of a pause, which have tests of their own."""
+    return [event for event in events if not isinstance(event, Pause | Resumed)]
 
 
 class Bench:
@@ -46,7 +53,7 @@ class Bench:
             self.now += WINDOW_S
             out += self.core.vad(self.now, probability, self.now)
         self.log += out
-        return out
+        return turns_of(out)
 
     def speak(self, seconds: float) -> list[Event]:
         return self.windows(math.ceil(seconds / WINDOW_S - 1e-9), 0.95)
@@ -62,7 +69,7 @@ class Bench:
             out += self.core.handle_timer(self.now)
         self.now = until
         self.log += out
-        return out
+        return turns_of(out)
 
     def commit(self, seconds: float = 0.5) -> Commit:
         """One whole utterance, committed."""
@@ -198,7 +205,7 @@ def test_speech_end_and_ingested_are_of_the_last_speech_window() -> None:
     bench = Bench()
     for i in range(5):
         bench.core.vad(1.0 + i * WINDOW_S, 0.9, 0.96 + i * WINDOW_S)  # 40 ms under way
-    [commit] = bench.core.handle_timer(3.0)
+    [commit] = turns_of(bench.core.handle_timer(3.0))
     last = 4 * WINDOW_S
     assert commit == Commit(1, pytest.approx(0.96 + last), pytest.approx(1.0 + last))
 
@@ -216,8 +223,8 @@ def test_missing_audio_counts_as_silence_on_the_timer() -> None:
     bench = Bench()
     bench.speak(0.5)
     end = bench.now
+    assert turns_of(bench.core.handle_timer(end + ENDPOINT - 0.001)) == []
     assert bench.core.get_timer() == pytest.approx(end + ENDPOINT)
-    assert bench.core.handle_timer(end + ENDPOINT - 0.001) == []
     assert bench.core.caller is Caller.PAUSE
     assert bench.wait(1.0) == [Commit(1, pytest.approx(end), pytest.approx(end))]
     assert bench.core.get_timer() is None
@@ -363,7 +370,8 @@ def test_resume_when_the_interruption_had_no_words() -> None:
     assert bench.recognized(words=False) == [Resume()]
     assert bench.core.bot is Bot.AUDIBLE
     bench.speak(0.4)  # and it can be interrupted again
-    assert [type(event) for event in bench.log] == [SpeechStarted, Commit, BargeIn, Commit, BargeIn]
+    kinds = [type(event) for event in turns_of(bench.log)]
+    assert kinds == [SpeechStarted, Commit, BargeIn, Commit, BargeIn]
 
 
 def test_words_end_a_held_reply() -> None:
@@ -450,7 +458,9 @@ def test_no_idle_while_the_caller_speaks_or_the_bot_works() -> None:
     bench = Bench(call=IDLE)
     bench.speak(20.0)
     bench.hush(1.0)
-    assert not {IdleQuestion(), IdleHangup()} & {e for e in bench.log if isinstance(e, IdleQuestion | IdleHangup)}
+    assert not {IdleQuestion(), IdleHangup()} & {
+        e for e in bench.log if isinstance(e, IdleQuestion | IdleHangup)
+    }
     assert bench.wait(60.0) == []  # pending
     bench.recognized(words=True)
     bench.audible()
@@ -482,6 +492,8 @@ class Script:
     """From a window's arrival to its being fed."""
     idle: bool
     greeting: bool
+    complete: tuple[float | None, ...] = (None,)
+    """How complete each pause sounds; None: nobody says."""
     max_turn_s: float = 60.0
 
 
@@ -507,6 +519,7 @@ class Driver:
     commits: dict[int, Commit] = field(default_factory=dict)
     since: dict[int, float] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
+    paused: Pause | None = None
     over: bool = False
     now: float = 0.0
 
@@ -557,7 +570,9 @@ class Driver:
             if at > until:
                 break
             self.now = max(self.now, at)
-            due = next((a for a in (self.playing, self.making) if a and a.at is not None and a.at <= self.now), None)
+            due = next(
+                (a for a in (self.playing, self.making) if a and a.at is not None and a.at <= self.now), None
+            )
             if due:
                 self.step(due)
             else:
@@ -619,8 +634,23 @@ class Driver:
                         assert self.playing.interruptible, "what may not be interrupted was"
                         self.playing.left_s, self.playing.at = self.playing.at - self.now, None
                     else:
-                        assert not (self.playing and self.playing.step == "finish"), "it is over the bot: a barge-in"
+                        assert not (self.playing and self.playing.step == "finish"), (
+                            "it is over the bot: a barge-in"
+                        )
+                case Pause():
+                    assert self.paused is None, "a second pause without a word in between"
+                    assert self.making is None, "work begins beside an open answer"
+                    self.paused = event
+                    if (sounds := self.take("complete")) is not None:
+                        self.act(self.core.completeness(self.now, event.turn, event.speech_end, sounds))
+                case Resumed():
+                    assert self.paused and self.paused.turn == event.turn
+                    self.paused = None
                 case Commit():
+                    assert self.paused == Pause(event.turn, event.speech_end, event.ingested) or (
+                        self.paused is None and self.now >= self.since[event.turn] + self.script.max_turn_s
+                    ), "committed without a pause"
+                    self.paused = None
                     assert self.making is None, "two open answers"
                     assert event.turn == len(self.since)
                     assert event.turn not in self.answered
@@ -652,7 +682,9 @@ def scripts(
     *, fails: bool = False, missing: bool = True, max_turn: bool = False, lag: float = 0.1
 ) -> st.SearchStrategy[Script]:
     kinds = ["speech", "silence", *(["missing"] if missing else [])]
-    segment = st.tuples(st.sampled_from(kinds), st.sampled_from([1, 2, 3, 4, 7, 8, 10, 15, 18, 19, 20, 40, 100]))
+    segment = st.tuples(
+        st.sampled_from(kinds), st.sampled_from([1, 2, 3, 4, 7, 8, 10, 15, 18, 19, 20, 40, 100])
+    )
     delay = st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.5, 1.0, 3.0])
     answer = st.one_of(delay, delay.map(lambda d: -d - 0.001)) if fails else delay
     return st.builds(
@@ -666,6 +698,7 @@ def scripts(
         lag_s=st.lists(st.floats(0.0, lag), min_size=1, max_size=5).map(tuple),
         idle=st.booleans(),
         greeting=st.booleans(),
+        complete=st.lists(st.sampled_from([None, 0.0, 0.4, 1.0]), min_size=1, max_size=4).map(tuple),
         max_turn_s=st.sampled_from([1.1, 2.0, 4.0]) if max_turn else st.just(60.0),
     )
 
@@ -748,3 +781,72 @@ def test_nothing_is_committed_while_an_uninterruptible_phrase_begins_over_the_ca
     bench.audible(interruptible=False)
     assert bench.hush(2.0) == []
     assert Commit in [type(event) for event in [*bench.core.finished(bench.now), *bench.wait(0.1)]]
+
+
+# Rule 3: pauses, and how complete they sound.
+
+
+def paused(bench: Bench) -> Pause:
+    """Speaks, then is silent until the hint of a pause."""
+    bench.speak(0.5)
+    bench.hush(2 * WINDOW_S)
+    [pause] = [event for event in bench.log if isinstance(event, Pause)]
+    return pause
+
+
+def test_a_pause_is_told_after_two_silent_windows_and_taken_back_when_the_caller_goes_on() -> None:
+    bench = Bench()
+    bench.speak(0.5)
+    end = bench.now
+    bench.hush(WINDOW_S)
+    assert not any(isinstance(event, Pause) for event in bench.log)
+    bench.hush(WINDOW_S)
+    assert bench.log[-1] == Pause(1, end, end)
+    bench.hush(3 * WINDOW_S)
+    bench.speak(WINDOW_S)
+    assert bench.log[-1] == Resumed(1)
+    bench.hush(ENDPOINT + WINDOW_S)
+    kinds = [type(event) for event in bench.log]
+    assert kinds == [SpeechStarted, Pause, Resumed, Pause, Commit]
+
+
+@pytest.mark.parametrize(
+    ("sounds", "eagerness", "wait_ms"),
+    [
+        (1.0, 0.5, 192),  # complete: the shortest wait
+        (0.7, 0.5, 192),
+        (0.0, 0.5, 1600),  # unfinished: the longest
+        (0.15, 0.5, 1600),
+        (0.425, 0.5, 896),  # half way between
+        (0.425, 1.0, 192),  # the same, answered eagerly
+        (0.425, 0.0, 1600),  # and patiently
+    ],
+)
+def test_the_wait_falls_with_completeness(sounds: float, eagerness: float, wait_ms: float) -> None:
+    bench = Bench({"eagerness": eagerness})
+    pause = paused(bench)
+    assert bench.core.completeness(bench.now, 1, pause.speech_end, sounds) == []
+    assert bench.core.get_timer() == pytest.approx(pause.ingested + wait_ms / 1000)
+    [commit] = bench.wait(2.0)
+    assert commit == Commit(1, pause.speech_end, pause.ingested)
+
+
+def test_a_late_verdict_commits_at_once_and_one_of_an_older_pause_does_nothing() -> None:
+    bench = Bench()
+    old = paused(bench)
+    bench.speak(0.2)
+    bench.hush(0.3)
+    assert bench.core.completeness(bench.now, 1, old.speech_end, 1.0) == []
+    assert bench.core.completeness(bench.now, 2, bench.core.speech_end, 1.0) == []  # nor of another turn
+    [commit] = bench.core.completeness(bench.now, 1, bench.core.speech_end, 1.0)
+    assert isinstance(commit, Commit)
+
+
+def test_a_verdict_is_forgotten_when_the_caller_goes_on() -> None:
+    bench = Bench()
+    pause = paused(bench)
+    bench.core.completeness(bench.now, 1, pause.speech_end, 1.0)
+    bench.speak(0.2)
+    assert bench.core.get_timer() == pytest.approx(bench.now + 0.064 - WINDOW_S / 2)  # the next pause
+    bench.hush(2 * WINDOW_S)
+    assert bench.core.get_timer() == pytest.approx(bench.core.speech_end + ENDPOINT)

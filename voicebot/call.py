@@ -392,7 +392,7 @@ class Call:
         piece = playout.add(text)
         reply.record.mark("first_chunk", self._loop.time())
         try:
-            with _worked(reply.record, "tts", once=reply.fed):
+            with _worked(reply.record, "tts"):
                 async with aclosing(self._engines.synthesizer.stream(spoken)) as parts:
                     async for pcm in parts:
                         reply.record.mark("first_audio", self._loop.time())
@@ -517,14 +517,11 @@ async def with_pauses(stream: AsyncGenerator[str, None], pause_s: float) -> Asyn
 
 
 @contextmanager
-def _worked(record: TurnRecord, stage: str, *, once: bool = False) -> Iterator[None]:
-    """Records the real time that a stage's engine worked; with `once`, leaves an earlier figure alone."""
+def _worked(record: TurnRecord, stage: str) -> Iterator[None]:
+    """Records the real time that a stage's engine worked the first time, if it came to an end."""
     started = time.perf_counter()
-    try:
-        yield
-    finally:
-        if not once:
-            record.work[stage] = time.perf_counter() - started
+    yield
+    record.work.setdefault(stage, time.perf_counter() - started)
 
 
 def _has_words(text: str | None) -> bool:
