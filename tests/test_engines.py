@@ -162,19 +162,20 @@ def test_a_broken_model_is_a_clear_error(open_engine: Callable[[Path], object], 
 
 
 @pytest.mark.parametrize(
-    ("text", "kept"),
+    ("text", "seconds", "kept"),
     [
-        ("What time is check in? What time is check in? What time is che", "What time is check in?"),
-        ("Give me a drip coffee. Give me a drip coffee.", "Give me a drip coffee."),
-        ("so I said to him that it was late", "so I said to him that it was late"),
-        ("no no no no no no", "no no no no no no"),
-        ("two two two two two", "two two two two two"),
-        ("", ""),
-        ("Hello.", "Hello."),
+        ("What time is check in? What time is check in? What time is che", 2.0, "What time is check in?"),
+        ("Give me a drip coffee. Give me a drip coffee.", 3.0, "Give me a drip coffee."),
+        ("so I said to him that it was late", 2.0, "so I said to him that it was late"),
+        ("no no no no no no", 2.0, "no no no no no no"),
+        ("No, no, no, no, no, no, no, no, no", 0.6, "No,"),
+        ("two two two two two", 2.0, "two two two two two"),
+        ("", 1.0, ""),
+        ("Hello.", 0.5, "Hello."),
     ],
 )
-def test_cut_loop(text: str, kept: str) -> None:
-    assert cut_loop(text) == kept
+def test_cut_loop(text: str, seconds: float, kept: str) -> None:
+    assert cut_loop(text, seconds) == kept
 
 
 def test_split_long_cuts_at_the_quietest_point_and_loses_nothing() -> None:

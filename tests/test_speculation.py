@@ -149,11 +149,11 @@ class Judge:
 @pytest.mark.parametrize(
     ("text", "verdicts", "wait_ms"),
     [
-        ("That is all", (1.0,), 192),  # sounds complete
+        ("That is all", (1.0,), 288),  # sounds complete
         ("I would like", (0.0,), 1600),  # does not
-        ("My name is", (1.0,), 1216),  # sounds complete, reads unfinished
-        ("Is it open?", (0.0,), 704),  # sounds unfinished, reads as a question
-        ("Open", (0.0, 1.0), 250),  # with a quarter of a second of silence it sounds complete after all
+        ("My name is", (1.0,), 1242),  # sounds complete, reads unfinished
+        ("Is it open?", (0.0,), 765),  # sounds unfinished, reads as a question
+        ("Open", (0.0, 1.0), 288),  # with a quarter of a second of silence it sounds complete after all
         ("Open", (EngineError("no"),), 608),  # nobody knows: the fixed silence
     ],
 )

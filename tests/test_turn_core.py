@@ -813,12 +813,12 @@ def test_a_pause_is_told_after_two_silent_windows_and_taken_back_when_the_caller
 @pytest.mark.parametrize(
     ("sounds", "eagerness", "wait_ms"),
     [
-        (1.0, 0.5, 192),  # complete: the shortest wait
-        (0.7, 0.5, 192),
+        (1.0, 0.5, 288),  # complete: the shortest wait
+        (0.7, 0.5, 288),
         (0.0, 0.5, 1600),  # unfinished: the longest
         (0.15, 0.5, 1600),
-        (0.425, 0.5, 896),  # half way between
-        (0.425, 1.0, 192),  # the same, answered eagerly
+        (0.425, 0.5, 944),  # half way between
+        (0.425, 1.0, 288),  # the same, answered eagerly
         (0.425, 0.0, 1600),  # and patiently
     ],
 )

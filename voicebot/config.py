@@ -151,7 +151,7 @@ class TurnsConfig(_Section):
     """Work on an answer begins at the first hint of a pause, and is dropped if the caller goes on."""
     pause_ms: int = Field(64, ge=32)
     """Silence that is such a hint."""
-    endpoint_min_ms: int = Field(192, ge=64)
+    endpoint_min_ms: int = Field(288, ge=64)
     """Silence after which a turn that sounds complete is over."""
     endpoint_max_ms: int = Field(1600, ge=64)
     """Silence after which a turn that sounds unfinished is over."""

@@ -28,6 +28,7 @@ MAX_PIECE_S = 28.0
 """Whisper hears 30 s at most; longer speech is cut at its quietest point below that."""
 TOKENS_PER_S, TOKENS_BASE = 10, 16
 """Fast English speech is 4-5 words, 6-7 tokens a second; more is a decoding loop."""
+MOST_WORDS_PER_S = 5
 NO_SPEECH, LOW_SCORE = 0.6, -1.0
 """Whisper's own rule (openai/whisper, transcribe.py): no speech above this probability and a mean
 log-probability below this means that nothing was said."""
@@ -106,7 +107,7 @@ class _Whisper:
         )[0]
         if result.no_speech_prob > NO_SPEECH and result.scores[0] < LOW_SCORE:
             return ""
-        return cut_loop(self._tokenizer.decode(result.sequences_ids[0]).strip())
+        return cut_loop(self._tokenizer.decode(result.sequences_ids[0]).strip(), seconds)
 
 
 def split_long(samples: npt.NDArray[np.float32], longest_s: float) -> list[npt.NDArray[np.float32]]:
@@ -123,15 +124,17 @@ def split_long(samples: npt.NDArray[np.float32], longest_s: float) -> list[npt.N
     return [*pieces, samples]
 
 
-def cut_loop(text: str) -> str:
-    """Cuts a decoding loop: a run of four words or more said again at once, and then again to the end.
+def cut_loop(text: str, seconds: float) -> str:
+    """Cuts a decoding loop: words said again at once, and then again to the end.
 
-    "What time is check in? What time is check in? What ti" gives the first round only. People repeat
-    a word or a number ("no no no", "22222"), so shorter runs stay.
+    "What time is check in? What time is check in? What ti" gives the first round only. People repeat a
+    word or a number ("no no no", "22222"): rounds of fewer than four words are cut only when nobody
+    could have said them in `seconds`.
     """
     words = text.split()
+    too_many = len(words) > MOST_WORDS_PER_S * seconds + 2
     plain = [re.sub(r"\W", "", word).lower() for word in words]
-    for size in range(4, len(words) // 2 + 1):
+    for size in range(1 if too_many else 4, len(words) // 2 + 1):
         for start in range(len(words) - 2 * size + 1):
             round_ = plain[start : start + size]
             rest = plain[start + size :]
