@@ -15,22 +15,21 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
-from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from voicebot.audio.ear import Ear
 from voicebot.audio.frames import FRAME_S, Pcm, audible, silence
-from voicebot.chunking import SentenceChunker
 from voicebot.config import AgentConfig, Config
 from voicebot.engines import EngineDead, EngineError, Engines, TurnModel
 from voicebot.history import History
 from voicebot.latency import TurnRecord
 from voicebot.playout import Playout
+from voicebot.reply import Reply, compose, worked
 from voicebot.speakable import Speakable
 from voicebot.transports import Transport
 from voicebot.turns import core
@@ -59,39 +58,6 @@ class _Over(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
-
-
-@dataclass
-class _Reply:
-    """Something the bot says or may say: an answer to a turn, or one of the agent's phrases."""
-
-    playout: Playout
-    turn: int = 0
-    """0 for phrases that answer no turn."""
-    record: TurnRecord | None = None
-    committed: bool = True
-    """False while it is speculation: it may not be heard or shown."""
-    text: str | None = None
-    """The caller's words, once they are recognized."""
-    failure: EngineError | None = None
-    sounds: float | None = None
-    """How complete the turn sounds, 0..1."""
-    interruptible: bool = True
-    remembered: bool = True
-    """Goes into the history as far as it is heard."""
-    then: str | None = None
-    """The reason for which the call ends after it."""
-    audible: bool = False
-    fed: bool = False
-    """Some audio was made."""
-    captions: str = ""
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)
-
-    def cancel(self) -> None:
-        """Stops what makes it, down into the engines; the task that calls this goes on."""
-        for task in self.tasks:
-            if task is not asyncio.current_task():
-                task.cancel()
 
 
 @dataclass
@@ -134,9 +100,9 @@ class Call:
         self._vad = vad or SileroVad()
         self._silence = silence(round(transport.rate * FRAME_S))
         self._history = History(agent.system_prompt, config.call.history_max_chars)
-        self._playing: _Reply | None = None
+        self._playing: Reply | None = None
         """What the caller hears, or will as soon as there is audio."""
-        self._next: _Reply | None = None
+        self._next: Reply | None = None
         """What is made beside it: speculation, or an answer whose words are not recognized yet."""
         self._started = 0
         """Answers begun for the turn that the caller is in."""
@@ -198,7 +164,7 @@ class Call:
                 due = self._loop.time()
             await asyncio.sleep(max(0.0, due - self._loop.time()))
 
-    def _sent(self, reply: _Reply, frame: Pcm) -> None:
+    def _sent(self, reply: Reply, frame: Pcm) -> None:
         """A frame of it went out: what follows from its being heard."""
         if not reply.audible and audible(frame):
             now = self._loop.time()
@@ -241,14 +207,14 @@ class Call:
                     self._say(self._agent.goodbye, interruptible=False, then="silence")
         self._publish_state()
 
-    def _begin(self, pause: core.Pause | core.Commit) -> _Reply:
+    def _begin(self, pause: core.Pause | core.Commit) -> Reply:
         """The caller has paused: finds out whether the turn sounds over, and starts to answer it."""
         self._started += 1
         record = TurnRecord(self.call_id, pause.turn, self._start, self._config.latency)
         record.started = self._started
         record.mark("speech_end", pause.speech_end)
         record.mark("ingested", pause.ingested)
-        reply = _Reply(self._new_playout(), pause.turn, record, committed=False)
+        reply = Reply(self._new_playout(), pause.turn, record, committed=False)
         if self._config.turns.speculation:
             self._start_answer(reply, pause)
         if self._engines.turn_model:
@@ -256,7 +222,7 @@ class Call:
         self._next = reply
         return reply
 
-    def _start_answer(self, reply: _Reply, pause: core.Pause | core.Commit) -> None:
+    def _start_answer(self, reply: Reply, pause: core.Pause | core.Commit) -> None:
         assert reply.record
         reply.record.work_start = self._loop.time()
         pcm = self._ear.utterance(self._heard_since(), pause.speech_end + SETTLING_S)
@@ -271,7 +237,7 @@ class Call:
             self._start_answer(reply, event)
         self._advance(reply)
 
-    def _spawn(self, reply: _Reply, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _spawn(self, reply: Reply, work: Coroutine[Any, Any, None], name: str) -> None:
         reply.tasks.append(self._tasks.create_task(work, name=f"{self.call_id} turn {reply.turn} {name}"))
 
     def _heard_since(self) -> float:
@@ -287,7 +253,7 @@ class Call:
             self._playing.cancel()
             self._playing = None
 
-    def _advance(self, reply: _Reply) -> None:
+    def _advance(self, reply: Reply) -> None:
         """Lets an answer out once its turn is over and its words are known."""
         if reply is not self._next or not reply.committed or (reply.text is None and reply.failure is None):
             return
@@ -306,7 +272,7 @@ class Call:
 
     # Answering.
 
-    async def _judge(self, reply: _Reply, model: TurnModel, speech_end: float) -> None:
+    async def _judge(self, reply: Reply, model: TurnModel, speech_end: float) -> None:
         """Tells the core how complete the turn sounds, and again when more silence says more."""
         try:
             while not reply.committed:
@@ -320,7 +286,7 @@ class Call:
         except EngineError as error:
             log.warning("%s turn %d: %s", self.call_id, reply.turn, error)
 
-    def _report_completeness(self, reply: _Reply) -> None:
+    def _report_completeness(self, reply: Reply) -> None:
         """Sound and words together; an unfinished phrase is not a finished turn, however it sounds."""
         if reply.sounds is None or reply is not self._next or not reply.record:
             return
@@ -332,10 +298,10 @@ class Call:
         speech_end = self._core.speech_end
         self._act(self._core.completeness(self._loop.time(), reply.turn, speech_end, complete))
 
-    async def _answer(self, reply: _Reply, pcm: Pcm) -> None:
+    async def _answer(self, reply: Reply, pcm: Pcm) -> None:
         assert reply.record
         try:
-            with _worked(reply.record, "asr"):
+            with worked(reply.record, "asr"):
                 text = await self._engines.recognizer.transcribe(pcm)
             reply.record.mark("transcript", self._loop.time())
             reply.text = reply.record.user_text = text
@@ -343,7 +309,6 @@ class Call:
             self._advance(reply)
             if _has_words(text):
                 await self._compose(reply, text)
-                reply.playout.end()
                 self._errors = 0
         except EngineError as error:
             reply.failure = error
@@ -351,59 +316,13 @@ class Call:
                 self._failed(reply, error)
             self._advance(reply)
 
-    async def _compose(self, reply: _Reply, user_text: str) -> None:
-        """Language model to playout. Tokens that come while speech is made wait in the engine's stream."""
-        assert reply.record
-        rules = self._config.chunking
-        chunker = SentenceChunker(
-            first_min_chars=rules.first_min_chars,
-            first_max_chars=rules.first_max_chars,
-            min_chars=rules.min_chars,
-            max_chars=rules.max_chars,
-        )
-        speakable = Speakable(self._config.asr.language, lexicon=self._agent.lexicon)
+    async def _compose(self, reply: Reply, user_text: str) -> None:
         held = self._playing if self._playing and self._playing is not reply else None
         cut = held.playout.heard() if held and held.remembered else ""
-        stream = self._engines.llm.stream(self._history.prompt(user_text, cut))
-        async with aclosing(with_pauses(stream, rules.idle_ms / 1000)) as deltas:
-            started = time.perf_counter()
-            async for delta in deltas:
-                if delta is None:
-                    pieces = chunker.idle()
-                else:
-                    reply.record.work.setdefault("llm", time.perf_counter() - started)
-                    reply.record.mark("first_token", self._loop.time())
-                    pieces = chunker.feed(delta)
-                for piece in pieces:
-                    await self._speak(reply, piece, speakable(piece))
-        for piece in chunker.flush():
-            await self._speak(reply, piece, speakable(piece))
-        if not reply.fed:
-            raise EngineError("the language model gave nothing that can be spoken")
+        prompt = self._history.prompt(user_text, cut)
+        await compose(reply, prompt, self._engines, self._config, self._agent)
 
-    async def _speak(self, reply: _Reply, text: str, spoken: str) -> None:
-        """One piece through the synthesizer into the playout, not too far ahead of what is heard."""
-        assert reply.record
-        playout = reply.playout
-        while playout.buffered_s > self._config.call.lookahead_s:  # noqa: ASYNC110  it drains by the tick
-            await asyncio.sleep(FRAME_S)
-        if not spoken:
-            return  # markup, reasoning: not heard, so not in the history either
-        piece = playout.add(text)
-        reply.record.mark("first_chunk", self._loop.time())
-        try:
-            with _worked(reply.record, "tts"):
-                async with aclosing(self._engines.synthesizer.stream(spoken)) as parts:
-                    async for pcm in parts:
-                        reply.record.mark("first_audio", self._loop.time())
-                        reply.fed = True
-                        playout.feed(piece, pcm)
-        except EngineError:
-            playout.cut_piece(piece)
-            raise
-        playout.end_piece(piece)
-
-    def _failed(self, reply: _Reply, error: EngineError) -> None:
+    def _failed(self, reply: Reply, error: EngineError) -> None:
         """An apology, kept out of the history; none when the caller has heard part of an answer."""
         log.warning("%s turn %d: %s", self.call_id, reply.turn, error)
         assert reply.record
@@ -437,14 +356,14 @@ class Call:
         playout.feed(piece, self._phrases.pcm[text])
         playout.end_piece(piece)
         playout.end()
-        self._playing = _Reply(playout, interruptible=interruptible, remembered=remembered, then=then)
+        self._playing = Reply(playout, interruptible=interruptible, remembered=remembered, then=then)
 
     def _new_playout(self) -> Playout:
         return Playout(self._engines.synthesizer.rate, self._transport.rate)
 
     # Ends.
 
-    def _end_reply(self, reply: _Reply, *, interrupted: bool) -> None:
+    def _end_reply(self, reply: Reply, *, interrupted: bool) -> None:
         """What is playing was sent to its end, or the caller's words have ended it."""
         self._playing = None
         heard = reply.playout.heard().strip()
@@ -461,7 +380,7 @@ class Call:
         else:
             self._act(self._core.finished(self._loop.time()))
 
-    def _ended(self, reply: _Reply) -> None:
+    def _ended(self, reply: Reply) -> None:
         """The turn's record is complete."""
         assert reply.record
         self.records.append(reply.record)
@@ -493,35 +412,6 @@ class Call:
 
     def _emit(self, event: dict[str, Any]) -> None:
         self._transport.emit(event)
-
-
-async def with_pauses(stream: AsyncGenerator[str, None], pause_s: float) -> AsyncGenerator[str | None, None]:
-    """The stream's items, and None once whenever nothing has come for `pause_s`. Closes the stream."""
-    upcoming: asyncio.Task[str] | None = None
-    try:
-        while True:
-            upcoming = asyncio.ensure_future(anext(stream))
-            done, _ = await asyncio.wait({upcoming}, timeout=pause_s)
-            if not done:
-                yield None
-            try:
-                item = await upcoming
-            except StopAsyncIteration:
-                return
-            yield item
-    finally:
-        if upcoming and not upcoming.done():
-            upcoming.cancel()
-            await asyncio.wait({upcoming})
-        await stream.aclose()
-
-
-@contextmanager
-def _worked(record: TurnRecord, stage: str) -> Iterator[None]:
-    """Records the real time that a stage's engine worked the first time, if it came to an end."""
-    started = time.perf_counter()
-    yield
-    record.work.setdefault(stage, time.perf_counter() - started)
 
 
 def _has_words(text: str | None) -> bool:
