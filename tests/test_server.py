@@ -223,7 +223,7 @@ async def test_a_hundred_calls_leave_nothing_behind(server: RunningServer, say: 
 
         for _ in range(10):  # pools and caches grow to their size first
             await greeting_heard(server)
-        await asyncio.gather(*(greeting_heard(server) for _ in range(4)))
+        await asyncio.gather(*(spoken_call(server, say("Can I bring my dog?")) for _ in range(4)))
         before = await resources()
         for _ in range(100):
             await greeting_heard(server)
