@@ -34,7 +34,7 @@ from voicebot.speakable import Speakable
 from voicebot.transports import Transport
 from voicebot.turns import core
 from voicebot.turns.vad import SileroVad
-from voicebot.turns.words import is_unfinished
+from voicebot.turns.words import completeness
 
 log = logging.getLogger(__name__)
 
@@ -42,10 +42,6 @@ RESYNC_S = 0.1
 """When sending is later than this, the lost time is skipped: a burst would be a delay at the peer."""
 LAST_WORDS_S = 0.3
 """Between the last packet of a farewell and the end of the call: what the network may hold back."""
-UNFINISHED = 0.3
-"""Completeness, at most, of a turn whose words are unfinished: sound alone is not believed."""
-QUESTION = 0.5
-"""Completeness, at least, of what reads as a finished question."""
 SECOND_JUDGEMENT_S = 0.25
 """After the last speech sample: what Smart Turn was trained on has about that much silence at its end."""
 SETTLING_S = 0.2
@@ -290,13 +286,8 @@ class Call:
         """Sound and words together; an unfinished phrase is not a finished turn, however it sounds."""
         if reply.sounds is None or reply is not self._next or not reply.record:
             return
-        complete = reply.sounds
-        if reply.text and is_unfinished(reply.text):
-            complete = min(complete, UNFINISHED)
-        elif reply.text and reply.text.endswith("?"):
-            complete = max(complete, QUESTION)
-        speech_end = self._core.speech_end
-        self._act(self._core.completeness(self._loop.time(), reply.turn, speech_end, complete))
+        complete = completeness(reply.sounds, reply.text)
+        self._act(self._core.completeness(self._loop.time(), reply.turn, self._core.speech_end, complete))
 
     async def _answer(self, reply: Reply, pcm: Pcm) -> None:
         assert reply.record

@@ -23,6 +23,19 @@ DICTATED = re.compile(rf"(?:^|\s)({DIGITS}(?:[\s,-]+{DIGITS})+)$")
 """Groups of digits, as a number is dictated; a lone number ("in 2018", "two") may well be the answer."""
 FULL_NUMBER = range(7, 12)
 """Digits of a telephone number: with so many, a dictated number may be complete."""
+UNFINISHED = 0.3
+"""Completeness, at most, of a turn whose words are unfinished: sound alone is not believed."""
+QUESTION = 0.5
+"""Completeness, at least, of what reads as a finished question."""
+
+
+def completeness(sounds: float, text: str | None) -> float:
+    """How complete a turn is, 0..1, by its sound (Smart Turn's probability) and, once known, its words."""
+    if text and is_unfinished(text):
+        return min(sounds, UNFINISHED)
+    if text and text.endswith("?"):
+        return max(sounds, QUESTION)
+    return sounds
 
 
 def is_unfinished(text: str) -> bool:
