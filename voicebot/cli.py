@@ -1,4 +1,4 @@
-"""The command line: `voicebot serve | replay | models | doctor`."""
+"""The command line: `voicebot serve | replay | models | doctor | bench`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table
 
 from voicebot import __version__, clock
+from voicebot.bench.commands import app as bench_app
 from voicebot.config import Config, ConfigError, load_config
 from voicebot.latency import STAGES
 from voicebot.models.commands import app as models_app
@@ -26,6 +27,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(models_app, name="models")
+app.add_typer(bench_app, name="bench")
 stderr = Console(stderr=True)
 
 ConfigOption = Annotated[

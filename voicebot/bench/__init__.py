@@ -1,0 +1,1 @@
+"""`voicebot bench`: measurements, printed for people and with `--json` written for machines."""
