@@ -1,4 +1,4 @@
-"""The commands under `voicebot bench`. Each prints a table; `--json FILE` has the same figures, `--out DIR` charts."""
+"""The commands under `voicebot bench`: tables for people, `--json FILE` for machines, `--out DIR` charts."""
 
 from __future__ import annotations
 
