@@ -56,10 +56,14 @@ class Brain:
     def __init__(self, *answers: list[Delta]) -> None:
         self.answers = list(answers)
         self.prompts: list[list[Message]] = []
+        self.prepared: list[list[Message]] = []
         self.ended: list[str] = []
         self.open = 0
 
-    async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+    async def prepare(self, messages: Sequence[Message], *, call_id: str = "") -> None:
+        self.prepared.append(list(messages))
+
+    async def stream(self, messages: Sequence[Message], *, call_id: str = "") -> AsyncGenerator[str, None]:
         self.prompts.append(list(messages))
         answer = self.answers[min(len(self.prompts), len(self.answers)) - 1]
         how = "closed early"
@@ -361,6 +365,21 @@ def test_the_second_prompt_continues_the_first() -> None:
     out = call(caller, Ears("One?", "Two?"), brain)
     assert [r["turn"] for r in out.records] == [1, 2]
     assert brain.prompts[1] == [*brain.prompts[0], Message("assistant", "Alpha."), Message("user", "Two?")]
+
+
+def test_the_conversation_so_far_is_read_while_the_caller_speaks() -> None:
+    async def caller(line: Line) -> None:
+        await line.hear_out()
+        for _ in range(2):
+            await line.say(0.6)
+            await line.hear_out()
+        line.hang_up()
+
+    brain = Brain(slowly("Alpha."), slowly("Bravo."))
+    call(caller, Ears("One?", "Two?"), brain)
+    assert len(brain.prepared) == len(brain.prompts) == 2
+    for read, asked in zip(brain.prepared, brain.prompts, strict=True):
+        assert read[:-1] == asked[:-1]  # all but the caller's words
 
 
 # Barge-in.

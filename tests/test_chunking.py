@@ -311,3 +311,27 @@ def test_the_unsent_tail_is_bounded(unit: str) -> None:
     for count, char in enumerate(unit * 800, 1):
         out += sum(map(len, chunker.feed(char)))
         assert count - out <= 221
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("I'm sorry for the confusion, we have no pool.", "I'm sorry "),
+        ("I\u2019m sorry for the confusion, we have no pool.", "I\u2019m sorry "),
+        ("Yes you can bring your dog along.", "Yes "),
+        ("Yesterday we had no room free at all.", "Yesterday we had no room free "),
+        ("I'm sorrythat was a slip, and so was this.", "I'm sorrythat was a slip, "),
+        ("(Yes you can) bring your dog along.", "(Yes you can) bring your dog "),
+    ],
+)
+def test_an_opening_of_the_agent_is_the_first_piece_comma_or_not(text: str, first: str) -> None:
+    chunker = SentenceChunker(first_max_chars=32, openings=["i'm sorry", "Yes"])
+    pieces = [piece for char in text for piece in chunker.feed(char)] + chunker.flush()
+    assert pieces[0] == first
+    assert "".join(pieces) == text
+
+
+def test_an_opening_counts_at_the_beginning_only() -> None:
+    chunker = SentenceChunker(openings=["I'm sorry"])
+    pieces = chunker.feed("Well, I'm sorry for that. I'm sorry for this. ") + chunker.flush()
+    assert pieces == ["Well, ", "I'm sorry for that. ", "I'm sorry for this. "]

@@ -25,7 +25,7 @@ import numpy as np
 from voicebot.audio.ear import Ear
 from voicebot.audio.frames import FRAME_S, Pcm, audible, silence
 from voicebot.config import AgentConfig, Config
-from voicebot.engines import EngineDead, EngineError, Engines, TurnModel
+from voicebot.engines import EngineDead, EngineError, Engines, Message, TurnModel
 from voicebot.history import History
 from voicebot.latency import TurnRecord
 from voicebot.playout import Playout
@@ -100,6 +100,7 @@ class Call:
         """What the caller hears, or will as soon as there is audio."""
         self._next: Reply | None = None
         """What is made beside it: speculation, or an answer whose words are not recognized yet."""
+        self._prepared: asyncio.Task[None] | None = None
         self._started = 0
         """Answers begun for the turn that the caller is in."""
         self._errors = 0
@@ -184,10 +185,12 @@ class Call:
             match event:
                 case core.SpeechStarted():
                     self._started = 0
+                    self._prepare()
                 case core.BargeIn():
                     self._started = 0
                     if self._playing:
                         self._playing.playout.hold()
+                    self._prepare()
                 case core.Resume():
                     if self._playing:
                         self._playing.playout.resume()
@@ -307,10 +310,25 @@ class Call:
                 self._failed(reply, error)
             self._advance(reply)
 
-    async def _compose(self, reply: Reply, user_text: str) -> None:
+    def _prepare(self) -> None:
+        """While the caller speaks the language model reads the conversation so far."""
+        if not self._prepared or self._prepared.done():
+            work = self._read_ahead()
+            self._prepared = self._tasks.create_task(work, name=f"{self.call_id} prepare")
+
+    async def _read_ahead(self) -> None:
+        try:
+            await self._engines.llm.prepare(self._prompt(""), call_id=self.call_id)
+        except EngineError as error:  # the answer will meet it again, and say so
+            log.warning("%s: %s", self.call_id, error)
+
+    def _prompt(self, user_text: str, reply: Reply | None = None) -> list[Message]:
         held = self._playing if self._playing and self._playing is not reply else None
         cut = held.playout.heard() if held and held.remembered else ""
-        prompt = self._history.prompt(user_text, cut)
+        return self._history.prompt(user_text, cut)
+
+    async def _compose(self, reply: Reply, user_text: str) -> None:
+        prompt = self._prompt(user_text, reply)
         await compose(reply, prompt, self._engines, self._config, self._agent)
 
     def _failed(self, reply: Reply, error: EngineError) -> None:

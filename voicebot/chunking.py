@@ -18,8 +18,9 @@ The rules:
 3. A run of dots ends a sentence before a capital letter and is a clause border otherwise.
 4. A clause border is a comma, semicolon, colon or dash. In the FIRST piece it counts from
    `first_min_chars` on, or after a stock opening ("Sure,"); there a conjunction counts as well, the
-   border lies before it. In the second piece it counts from `min_chars` on, in later ones from half
-   of `max_chars`: speech of the earlier pieces covers the wait, and whole sentences sound better.
+   border lies before it, and so does the whitespace after one of `openings` ("I'm sorry"), comma or
+   not. In the second piece it counts from `min_chars` on, in later ones from half of `max_chars`: speech
+   of the earlier pieces covers the wait, and whole sentences sound better.
 5. Within a quote or bracket no border counts until the piece has `first_max_chars` (first) or half of
    `max_chars` (later): an unclosed one cannot block. Links, inline code and tags are stricter:
    they stay whole up to `max_chars`.
@@ -35,7 +36,7 @@ The rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import regex
 
@@ -98,9 +99,11 @@ class SentenceChunker:
         first_max_chars: int = 60,
         min_chars: int = 40,
         max_chars: int = 220,
+        openings: Iterable[str] = (),
     ) -> None:
         self._first_min, self._first_max = first_min_chars, first_max_chars
         self._min, self._max = min_chars, max_chars
+        self._openings = frozenset(_plain(opening) for opening in openings)
         self._pieces = 0
         self._restart("")
 
@@ -319,6 +322,8 @@ class SentenceChunker:
         if not word:
             self._word_start = size
             return 0
+        if not self._pieces and not self._open and _plain(self._tail) in self._openings:
+            return size
         start, clear = self._word_start, self._word_clear and not self._open
         self._word_start, self._word_clear = size, not self._open
         name = word.lower()
@@ -380,6 +385,10 @@ class SentenceChunker:
 def _stock(opening: str) -> bool:
     words = " ".join(_letters(opening)).lower()
     return words in STOCK_OPENINGS or words.split(" ", 1)[0] in GREETINGS
+
+
+def _plain(opening: str) -> str:
+    return opening.strip().replace("’", "'").casefold()
 
 
 def _letters(text: str) -> list[str]:

@@ -123,7 +123,7 @@ class ChunkingConfig(_Section):
     """Lengths in characters; see voicebot/chunking.py for the rules."""
 
     first_min_chars: int = Field(12, ge=1)
-    first_max_chars: int = Field(60, ge=8)
+    first_max_chars: int = Field(32, ge=8)
     min_chars: int = Field(40, ge=1)
     max_chars: int = Field(220, ge=20)
     idle_ms: int = Field(150, ge=0)
@@ -225,6 +225,11 @@ class AgentConfig(_Section):
     goodbye: str = "I can't hear you, so I will hang up now. Goodbye."
     apology: str = "I'm sorry, something went wrong on my side."
     apology_hangup: str = "I'm sorry, I have a technical problem and must end this call. Please call again."
+    openings: list[str] = [
+        "I'm sorry", "I'm sorry,", "Sorry,", "Yes,", "Yes", "No,", "Sure,", "Of course,", "Of course",
+        "Certainly,", "Absolutely,", "Okay,", "Thank you", "Thank you,", "Hello!",
+    ]  # fmt: skip
+    """Short first words, kept as audio: an answer that begins with one is heard while the rest is made."""
     lexicon: dict[str, str] = {}
     """Whole words as written -> as spoken."""
 

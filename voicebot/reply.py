@@ -64,6 +64,7 @@ async def compose(
         first_max_chars=rules.first_max_chars,
         min_chars=rules.min_chars,
         max_chars=rules.max_chars,
+        openings=agent.openings,
     )
     speakable = Speakable(config.asr.language, lexicon=agent.lexicon)
 
@@ -74,7 +75,9 @@ async def compose(
                     await asyncio.sleep(FRAME_S)
                 await _speak(reply, record, piece, spoken, engines.synthesizer)
 
-    async with aclosing(with_pauses(engines.llm.stream(prompt), rules.idle_ms / 1000)) as deltas:
+    async with aclosing(
+        with_pauses(engines.llm.stream(prompt, call_id=record.call_id), rules.idle_ms / 1000)
+    ) as deltas:
         started = time.perf_counter()
         async for delta in deltas:
             if delta is None:

@@ -8,13 +8,13 @@ saw last, so a call finds its system prompt and history computed.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
+import logging
 import secrets
 import threading
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,11 @@ import xllamacpp
 from voicebot.config import LlamaCppConfig
 from voicebot.engines import EngineDead, EngineError, LanguageModel, Message
 from voicebot.models import file_in
+from voicebot.priority import yield_cores
 
-NICE = 5
+log = logging.getLogger(__name__)
+
+NICE = 10
 """Lower priority for the language model's threads: the caller waits for the first words to be spoken
 while the rest is being thought of. On two cores the first piece's speech takes 180 ms instead of 270."""
 
@@ -35,8 +38,7 @@ async def open_llama(
 ) -> AsyncIterator[LanguageModel]:
     """Loads the model; `path` is a GGUF file or a folder holding exactly one.
 
-    Computes the prompt `warm` in as many slots as `lines` calls will use, all at once, since a lone
-    request would find the slot that has it already. Raises EngineDead.
+    Computes the prompt `warm` in as many slots as `lines` calls will use. Raises EngineDead.
     """
     executor = ThreadPoolExecutor(config.parallel, "llm")
     try:
@@ -46,7 +48,7 @@ async def open_llama(
         except RuntimeError as error:
             raise EngineDead(f"llama.cpp cannot load {path}: {error}") from error
         engine = LlamaCpp(server, executor, config)
-        await asyncio.gather(*(engine.warm(warm) for _ in range(min(lines, config.parallel))))
+        await asyncio.gather(*(engine.warm(warm, slot) for slot in range(min(lines, config.parallel))))
         yield engine
     finally:
         executor.shutdown(wait=True, cancel_futures=True)  # closed streams stop within a token
@@ -54,8 +56,7 @@ async def open_llama(
 
 def _load(config: LlamaCppConfig, path: Path) -> Any:
     # llama.cpp's threads inherit the niceness of the one that loads it (on Linux it is a thread's own).
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+    yield_cores(NICE)
     path = file_in(path, ".gguf")
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
@@ -76,9 +77,10 @@ def _load(config: LlamaCppConfig, path: Path) -> Any:
 class LlamaCpp:
     def __init__(self, server: Any, executor: ThreadPoolExecutor, config: LlamaCppConfig) -> None:
         self._server, self._executor, self._config = server, executor, config
+        self._slots = OrderedDict((f"free {slot}", slot) for slot in range(config.parallel))
 
-    async def warm(self, messages: Sequence[Message]) -> None:
-        """Has one slot read a prompt. No deadline: a slow machine may take its time before the first call."""
+    async def warm(self, messages: Sequence[Message], slot: int) -> None:
+        """Has a slot read a prompt. No deadline: a slow machine may take its time before the first call."""
         failures: list[EngineError] = []
 
         def deliver(item: str | EngineError | None) -> None:
@@ -86,11 +88,35 @@ class LlamaCpp:
                 failures.append(item)
 
         loop, stop = asyncio.get_running_loop(), threading.Event()
-        await loop.run_in_executor(self._executor, self._request, messages, deliver, stop, 1)
+        await loop.run_in_executor(self._executor, self._request, messages, deliver, stop, 1, slot)
         if failures:
             raise EngineDead(f"the first request failed: {failures[0]}")
 
-    async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+    async def prepare(self, messages: Sequence[Message], *, call_id: str = "") -> None:
+        """The chat template closes the last message, so a few tokens are read in vain; the rest is kept."""
+        async with aclosing(self._stream(messages, 1, call_id)) as tokens:
+            async for _ in tokens:
+                pass
+
+    def stream(self, messages: Sequence[Message], *, call_id: str = "") -> AsyncGenerator[str, None]:
+        return self._stream(messages, self._config.max_tokens, call_id)
+
+    def _slot(self, call_id: str) -> int:
+        """The slot that has read this call's prompt so far; a new call gets the one unused for longest.
+
+        Left to itself llama.cpp takes any idle slot while the call's own still stops a dropped answer,
+        and reads the whole conversation again.
+        """
+        if call_id not in self._slots:
+            spent, slot = self._slots.popitem(last=False)
+            log.debug("call %s takes slot %d from %s", call_id, slot, spent)
+            self._slots[call_id] = slot
+        self._slots.move_to_end(call_id)
+        return self._slots[call_id]
+
+    async def _stream(
+        self, messages: Sequence[Message], max_tokens: int, call_id: str
+    ) -> AsyncGenerator[str, None]:
         loop = asyncio.get_running_loop()
         stopped = threading.Event()
         # Bounded by max_tokens, which the engine enforces.
@@ -101,7 +127,7 @@ class LlamaCpp:
                 loop.call_soon_threadsafe(tokens.put_nowait, item)
 
         work = loop.run_in_executor(
-            self._executor, self._request, messages, deliver, stopped, self._config.max_tokens
+            self._executor, self._request, messages, deliver, stopped, max_tokens, self._slot(call_id)
         )
         timeout_s = self._config.first_token_timeout_s
         try:
@@ -127,6 +153,7 @@ class LlamaCpp:
         deliver: Callable[[str | EngineError | None], None],
         stopped: threading.Event,
         max_tokens: int,
+        slot: int,
     ) -> None:
         """Runs in a worker thread until the answer is complete or `stopped` is set."""
         failure: list[str] = []
@@ -148,6 +175,7 @@ class LlamaCpp:
             "temperature": self._config.temperature,
             "seed": self._config.seed,
             "cache_prompt": True,
+            "id_slot": slot,
         }
         if stopped.is_set():
             return

@@ -43,6 +43,8 @@ SURE, DOUBTFUL = 0.7, 0.15
 word, gives 79-94 % of finished utterances more than 0.5 and 90-97 % of pauses within a turn less."""
 EAGERNESS_SHIFT = 0.6
 """How far an eagerness of 1 or 0 moves these two, half of it each way."""
+LATE_S = 0.06
+"""By so much a window may be late before its audio counts as missing: three packets of 20 ms."""
 GAP_S = 0.2
 """Longer than any silence inside a word (a stop consonant is silent for 50-150 ms)."""
 
@@ -154,6 +156,7 @@ class TurnCore:
         self._confirmed = False  # rule 2: the sound counts as speech
         self._was_speech = False
         self._voiced_s = 0.0
+        self._silent_s = 0.0  # rule 3: silence heard since the last speech window
         self._speech_start = now
         self._speech_end = now  # arrival of the last speech sample
         self._ingested = now
@@ -172,7 +175,11 @@ class TurnCore:
         """One VAD window (32 ms) was heard; its last sample arrived at `arrival` <= `now`."""
         threshold = self._turns.vad_stop if self._was_speech else self._turns.vad_start
         self._was_speech = probability >= threshold
-        return self._speech(now, arrival) if self._was_speech else self.handle_timer(now)
+        if self._was_speech:
+            self._silent_s = 0.0
+            return self._speech(now, arrival)
+        self._silent_s += WINDOW_S
+        return self.handle_timer(now)
 
     def completeness(self, now: float, turn: int, speech_end: float, probability: float) -> list[Event]:
         """How probable it is, 0..1, that the turn ended at `speech_end`. Of an older pause: no effect."""
@@ -319,8 +326,11 @@ class TurnCore:
         return min(silence, self._turn_start + self._turns.max_turn_s)
 
     def _pause_deadline(self) -> float:
-        # Half a window early, since windows come at their own times.
-        return self._ingested + self._turns.pause_ms / 1000 - WINDOW_S / 2
+        # By what was heard, since windows come at their own times; half a window of tolerance, since sums
+        # of 32 ms are not exact. The clock decides only when audio is missing.
+        pause_s = self._turns.pause_ms / 1000
+        heard = self._silent_s + WINDOW_S / 2 >= pause_s
+        return self._ingested if heard else self._ingested + pause_s + LATE_S
 
     def _wait_ms(self) -> float:
         """Rule 3: from the longest wait at DOUBTFUL down to the shortest at SURE."""

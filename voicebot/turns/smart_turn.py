@@ -19,6 +19,7 @@ from faster_whisper.feature_extractor import FeatureExtractor
 from voicebot.audio.frames import SPEECH_RATE, Pcm
 from voicebot.engines import EngineDead, EngineError, TurnModel
 from voicebot.models import file_in
+from voicebot.priority import yield_cores
 
 HEARD_S = 8
 TIMEOUT_S = 2.0
@@ -57,7 +58,8 @@ class SmartTurn:
 @asynccontextmanager
 async def open_smart_turn(path: Path) -> AsyncIterator[TurnModel]:
     """Loads the model; `path` is its .onnx file or a folder holding it. Raises EngineDead."""
-    executor = ThreadPoolExecutor(1, "turn")
+    # Its verdict is due at the end of the shortest wait; the recognizer's words are due at once.
+    executor = ThreadPoolExecutor(1, "turn", initializer=yield_cores, initargs=(19,))
     try:
         loop = asyncio.get_running_loop()
         try:
