@@ -34,7 +34,7 @@ from voicebot.speakable import Speakable
 from voicebot.transports import Transport
 from voicebot.turns import core
 from voicebot.turns.vad import SileroVad
-from voicebot.turns.words import completeness
+from voicebot.turns.words import SECOND_JUDGEMENT_S, completeness
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +42,6 @@ RESYNC_S = 0.1
 """When sending is later than this, the lost time is skipped: a burst would be a delay at the peer."""
 LAST_WORDS_S = 0.3
 """Between the last packet of a farewell and the end of the call: what the network may hold back."""
-SECOND_JUDGEMENT_S = 0.25
-"""After the last speech sample: what Smart Turn was trained on has about that much silence at its end."""
 SETTLING_S = 0.2
 """Audio given to the recognizer after the last speech sample: final consonants are weak."""
 

@@ -2,9 +2,150 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
 import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from voicebot.bench.report import machine, write_json
+from voicebot.config import Config, ConfigError, load_config
 
 app = typer.Typer(
     help="Measure: turn-taking, recognition, whole calls. Every command prints a table for people.",
     no_args_is_help=True,
 )
+stderr = Console(stderr=True)
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", "-c", help="Configuration file; $VOICEBOT_CONFIG or configs/embedded.yaml if absent."
+    ),
+]
+RecordingsArgument = Annotated[
+    Path | None,
+    typer.Argument(
+        envvar="VOICEBOT_RECORDINGS",
+        help="Folder of recordings with *.jsonl lists: a line per file, with `file`, `speech_end`, `text`.",
+    ),
+]
+JsonOption = Annotated[Path | None, typer.Option("--json", help="File for the same figures, for machines.")]
+
+
+@app.callback()
+def _bench() -> None:
+    pass
+
+
+@app.command()
+def turns(
+    recordings: RecordingsArgument = None,
+    config: ConfigOption = None,
+    json_file: JsonOption = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the chart, turns.svg.")] = None,
+) -> None:
+    """Delay against cut-ins of early endpointing, by eagerness, so that an operator can choose.
+
+    Plays recorded turns to the turn-taking core with its real models, faster than real time. A commit
+    before the marked end of a turn is a cut-in; after it, the distance is the delay. Two baselines run over
+    the same recordings: a fixed silence, and Smart Turn with the timing of pipecat.
+    """
+    from voicebot.bench.turns import bench_turns, read_turns
+
+    loaded, folder = _settings(config), _folder(recordings)
+    try:
+        cases = read_turns(folder)
+    except (OSError, ValueError, KeyError) as error:
+        _fail(str(error))
+    with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as bars:
+        bar = bars.add_task("turns", total=len(cases))
+
+        async def work() -> dict[str, Any]:
+            async with AsyncExitStack() as stack:
+                recognizer, judge = await _hearing(stack, loaded)
+                progress: Callable[[int], None] = lambda done: bars.update(bar, completed=done)  # noqa: E731
+                return await bench_turns(cases, loaded.turns, recognizer, judge, progress)
+
+        figures = {**asyncio.run(work()), "machine": machine()}
+    _print_turns(figures)
+    if json_file:
+        write_json(json_file, figures)
+    if out:
+        from voicebot.bench.charts import turns_chart
+
+        typer.echo(f"wrote {turns_chart(figures, out)}")
+
+
+async def _hearing(stack: AsyncExitStack, config: Config) -> Any:
+    """The configured recognizer and turn model, open as long as `stack`."""
+    from voicebot.asr.faster_whisper import open_whisper
+    from voicebot.models import load_catalogue, resolve
+    from voicebot.turns.smart_turn import open_smart_turn
+
+    catalogue, cache = load_catalogue(config.models.catalogues), config.models.cache
+    recognizer = await stack.enter_async_context(
+        open_whisper(config.asr, resolve(config.asr.model, cache, catalogue))
+    )
+    if config.turns.model is None:
+        _fail("turns.model is null: this benchmark needs a model of turn completeness, as smart-turn-v3.2")
+    judge = await stack.enter_async_context(open_smart_turn(resolve(config.turns.model, cache, catalogue)))
+    return recognizer, judge
+
+
+def _print_turns(figures: dict[str, Any]) -> None:
+    table = Table(title="Endpointing: delay after the end of the turn, against turns cut in")
+    for name in ("setting", "turns", "cut in", "95 % interval", "missed", "delay p50 ms", "delay p90 ms"):
+        table.add_column(name, justify="left" if name == "setting" else "right")
+
+    def row(name: str, result: dict[str, Any], style: str | None = None) -> None:
+        low, high = result["cut_in_95"]
+        rate = f"{result['cut_in']} ({result['cut_in_rate']:.1%})"
+        counts = (str(result["turns"]), rate, f"{low:.1%} - {high:.1%}", str(result["missed"]))
+        table.add_row(name, *counts, str(result["delay_p50_ms"]), str(result["delay_p90_ms"]), style=style)
+
+    for result in figures["curve"]:
+        mine = result["eagerness"] == figures["eagerness"]
+        name = f"eagerness {result['eagerness']:g}" + (" (configured)" if mine else "")
+        row(name, result, "bold" if mine else None)
+    table.add_section()
+    for name, result in figures["baselines"].items():
+        row(name, result)
+    table.add_section()
+    for name, result in figures["by_kind"].items():
+        row(f"configured: {name}", result)
+    console = Console() if Console().is_terminal else Console(width=120)
+    console.print(table)
+    console.print(
+        f"Model times assumed: recognizer {figures['asr_ms']} ms, Smart Turn {figures['judge_ms']} ms."
+    )
+    for cut in figures["cut_in"]:
+        console.print(
+            f"cut in: {cut['turn']} at {cut['commit_s']} s, its end is at {cut['speech_end_s']:g} s"
+        )
+
+
+def _settings(config: Path | None) -> Config:
+    try:
+        return load_config(config)
+    except ConfigError as error:
+        _fail(str(error))
+
+
+def _folder(recordings: Path | None) -> Path:
+    if recordings is None:
+        _fail("no recordings: name a folder, or set VOICEBOT_RECORDINGS to one")
+    if not os.path.isdir(recordings):
+        _fail(f"{recordings}: no such folder; name the folder that holds the *.jsonl lists")
+    return recordings
+
+
+def _fail(message: str) -> NoReturn:
+    stderr.print(f"[red]error:[/] {message}", highlight=False, soft_wrap=True)
+    raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""What the words say about the end of a turn. English; other languages are judged by sound alone."""
+"""What the words say about the end of a turn, beside its sound. English; others are judged by sound alone."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ DICTATED = re.compile(rf"(?:^|\s)({DIGITS}(?:[\s,-]+{DIGITS})+)$")
 """Groups of digits, as a number is dictated; a lone number ("in 2018", "two") may well be the answer."""
 FULL_NUMBER = range(7, 12)
 """Digits of a telephone number: with so many, a dictated number may be complete."""
+SECOND_JUDGEMENT_S = 0.25
+"""After the last speech sample the sound is judged again: what Smart Turn was trained on has about that
+much silence at its end."""
 UNFINISHED = 0.3
 """Completeness, at most, of a turn whose words are unfinished: sound alone is not believed."""
 QUESTION = 0.5

@@ -1,0 +1,309 @@
+"""`voicebot bench turns`: what early endpointing costs in cut-ins, over recordings with marked turn ends.
+
+Each recording is one turn. Its audio goes through the product's own VAD, turn-taking core, Smart Turn and
+recognizer on the recording's time line; a model's result reaches the core after the model's median
+time, measured in the same run. Each setting stops at its first commit: before the marked end of the
+turn it is a cut-in, after it the distance is the endpointing delay. Model results are kept per pause, so
+that a curve over eagerness runs the models once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from voicebot.audio.ear import Ear
+from voicebot.audio.frames import SPEECH_RATE, Frame, Pcm
+from voicebot.audio.recordings import read_recording
+from voicebot.audio.resample import Resampler
+from voicebot.bench.report import quantile
+from voicebot.config import CallConfig, TurnsConfig
+from voicebot.engines import Recognizer, TurnModel
+from voicebot.turns.core import Commit, Pause, TurnCore
+from voicebot.turns.vad import SileroVad
+from voicebot.turns.words import SECOND_JUDGEMENT_S, completeness
+
+TOLERANCE_S = 0.1
+"""A commit so shortly before the marked end is no cut-in: the marks are exact to 50 ms."""
+HUSH_S = 4.0
+"""Silence after each turn, more than any setting waits."""
+FOLLOWING_S = 2.5
+"""Of a call's recording kept after a turn: the room sounds as it did before."""
+PEER_VAD_STOP_S, PEER_STOP_S, PEER_COMPLETE = 0.2, 3.0, 0.5
+"""pipecat 1.14's defaults: VAD_STOP_SECS (audio/vad/vad_analyzer.py); STOP_SECS and the threshold
+(audio/turn/smart_turn/base_smart_turn.py)."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A recorded turn: 16 kHz audio, and where its speech ends, in seconds."""
+
+    name: str
+    kind: str
+    pcm: Pcm
+    speech_end: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    turn: Turn
+    commit: float | None
+    """Seconds from the recording's start; None if the turn was never heard or never ended."""
+
+    @property
+    def cut_in(self) -> bool:
+        return self.commit is not None and self.commit < self.turn.speech_end - TOLERANCE_S
+
+    @property
+    def delay_s(self) -> float | None:
+        return None if self.commit is None or self.cut_in else self.commit - self.turn.speech_end
+
+
+@dataclass
+class Known:
+    """What the models say of a recording, and how long they took."""
+
+    windows: list[tuple[float, float]]
+    """(arrival of its last sample, speech probability) of each VAD window."""
+    sounds: dict[tuple[float, float], float] = field(default_factory=dict)
+    """Completeness by (from, until) of the audio judged, in seconds."""
+    words: dict[tuple[float, float], str] = field(default_factory=dict)
+
+
+def read_turns(folder: Path) -> list[Turn]:
+    """The turns of a folder of recordings. Raises ValueError naming what is missing in it.
+
+    Of calls.jsonl only calls with a channel for the caller alone count: where both voices are mixed
+    the marks are whole seconds and the agent's words would follow at once.
+    """
+    listed = [
+        name for name in ("endpoint", "utterances", "orders", "calls") if (folder / f"{name}.jsonl").exists()
+    ]
+    if not listed:
+        raise ValueError(
+            f"{folder} holds none of endpoint.jsonl, utterances.jsonl, orders.jsonl, calls.jsonl"
+        )
+    turns: list[Turn] = []
+    for name in listed:
+        for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
+            entry = json.loads(line)
+            turns += _of_call(folder, entry) if name == "calls" else [_whole(folder, name, entry)]
+    return turns
+
+
+def _whole(folder: Path, kind: str, entry: dict[str, Any]) -> Turn:
+    return Turn(entry["file"], kind, _audio(folder / entry["file"], 0), entry["speech_end"])
+
+
+def _of_call(folder: Path, entry: dict[str, Any]) -> Iterator[Turn]:
+    if "caller" not in entry["channels"]:
+        return
+    pcm = _audio(folder / entry["file"], entry["channels"].index("caller"))
+    spoken = [turn for turn in entry["turns"] if turn["who"] == "caller"]
+    for turn, following in zip(spoken, [*spoken[1:], None], strict=True):
+        start = max(0.0, turn["start"] - 0.5)
+        end = min(turn["end"] + FOLLOWING_S, following["start"] - 0.1 if following else np.inf)
+        part = pcm[int(start * SPEECH_RATE) : int(min(end, len(pcm)) * SPEECH_RATE)]
+        yield Turn(f"{entry['file']} {turn['start']:g} s", "calls", part, turn["end"] - start)
+
+
+def _audio(path: Path, channel: int) -> Pcm:
+    recording = read_recording(path, channel)
+    resampler = Resampler(recording.rate, SPEECH_RATE)
+    return np.concatenate([resampler(recording.pcm), resampler.flush()])
+
+
+class Bench:
+    """The models with their memory. `asr_s` and `judge_s` are the median times of a pass so far."""
+
+    def __init__(self, recognizer: Recognizer, judge: TurnModel) -> None:
+        self._recognizer, self._judge = recognizer, judge
+        self._known: dict[str, Known] = {}
+        self._took: dict[str, list[float]] = {"asr": [], "judge": []}
+
+    def median_s(self, model: str) -> float:
+        return quantile(self._took[model], 0.5) or 0.0
+
+    async def learn(self, turn: Turn, turns: TurnsConfig) -> None:
+        """Runs the models at every pause of a turn, as patiently as can be, so that later runs know all."""
+        hushed = np.concatenate([turn.pcm, np.zeros(int(HUSH_S * SPEECH_RATE), np.int16)])
+        vad, ear = SileroVad(), Ear()
+        frames = Frame(hushed, SPEECH_RATE, len(hushed) / SPEECH_RATE)
+        known = Known([(arrival, vad(window)) for window, arrival in ear.windows(frames)])
+        self._known[turn.name] = known
+        core = TurnCore(_patient(turns), CallConfig(idle_question_s=0), 0.0)
+        for arrival, probability in known.windows:
+            since = core.since
+            for event in core.vad(arrival, probability, arrival):
+                if isinstance(event, Pause) and (since := core.since) is not None:
+                    begin = since - turns.pre_roll_ms / 1000
+                    for until in (arrival, event.speech_end + SECOND_JUDGEMENT_S):
+                        await self._sound(known, hushed, begin, event.speech_end, until)
+                    await self._word(known, hushed, begin, event.speech_end, arrival)
+                    await self._sound(
+                        known, hushed, begin, event.speech_end, event.speech_end + PEER_VAD_STOP_S
+                    )
+
+    async def _sound(self, known: Known, pcm: Pcm, begin: float, end: float, until: float) -> None:
+        started = time.perf_counter()
+        verdict = await self._judge.completeness(_between(pcm, begin, until))
+        self._took["judge"].append(time.perf_counter() - started)
+        known.sounds[end, round(until - end, 2)] = verdict
+
+    async def _word(self, known: Known, pcm: Pcm, begin: float, end: float, until: float) -> None:
+        started = time.perf_counter()
+        known.words[end, 0.0] = await self._recognizer.transcribe(_between(pcm, begin, until))
+        self._took["asr"].append(time.perf_counter() - started)
+
+    def run(self, turn: Turn, turns: TurnsConfig, *, models: bool = True) -> Outcome:
+        """One turn under one setting; without `models` the core is told nothing but speech and silence."""
+        known = self._known[turn.name]
+        core = TurnCore(turns, CallConfig(idle_question_s=0), 0.0)
+        due: list[tuple[float, int, float, str]] = []  # (when, order, speech_end, what)
+        heard: dict[str, Any] = {}
+        for arrival, probability in [*known.windows, (np.inf, 0.0)]:
+            while True:  # what falls due before this window
+                timer = core.get_timer()
+                now = min(due[0][0] if due else np.inf, np.inf if timer is None else timer)
+                if now > arrival or now == np.inf:
+                    break
+                events = core.handle_timer(now)
+                if not any(isinstance(event, Commit) for event in events) and due and due[0][0] <= now:
+                    _, _, end, what = heapq.heappop(due)
+                    if end == core.speech_end:
+                        heard |= (
+                            {"text": known.words[end, 0.0]} if what == "text" else {"sounds": float(what)}
+                        )
+                        if "sounds" in heard:
+                            complete = completeness(heard["sounds"], heard.get("text"))
+                            events = [*events, *core.completeness(now, core.turn, end, complete)]
+                if any(isinstance(event, Commit) for event in events):
+                    return Outcome(turn, now)
+            if arrival == np.inf:
+                break
+            for event in core.vad(arrival, probability, arrival):
+                if isinstance(event, Commit):
+                    return Outcome(turn, arrival)
+                if isinstance(event, Pause) and models:
+                    heard = {}
+                    end = event.speech_end
+                    first, second = sorted(
+                        gap for at, gap in known.sounds if at == end and gap != PEER_VAD_STOP_S
+                    )
+                    judge_s, asr_s = self.median_s("judge"), self.median_s("asr")
+                    for when, what in (
+                        (end + first + judge_s, str(known.sounds[end, first])),
+                        (end + second + judge_s, str(known.sounds[end, second])),
+                        (end + first + asr_s, "text"),
+                    ):
+                        heapq.heappush(due, (when, len(due), end, what))
+        return Outcome(turn, None)
+
+    def peer(self, turn: Turn, turns: TurnsConfig) -> Outcome:
+        """Smart Turn with the peer's timing: judged after PEER_VAD_STOP_S, else PEER_STOP_S."""
+        known, end, spoken = self._known[turn.name], None, False
+        for arrival, probability in known.windows:
+            if probability >= (turns.vad_stop if spoken else turns.vad_start):
+                spoken, end = True, arrival
+                continue
+            spoken = False
+            if end is None:
+                continue
+            verdict = known.sounds.get((end, PEER_VAD_STOP_S), 0.0)
+            if arrival - end >= PEER_STOP_S:
+                return Outcome(turn, end + PEER_STOP_S)
+            if verdict > PEER_COMPLETE and arrival - end >= PEER_VAD_STOP_S:
+                return Outcome(turn, end + PEER_VAD_STOP_S + self.median_s("judge"))
+        return Outcome(turn, None)
+
+
+def _between(pcm: Pcm, begin: float, end: float) -> Pcm:
+    return pcm[max(0, int(begin * SPEECH_RATE)) : int(end * SPEECH_RATE)]
+
+
+def _patient(turns: TurnsConfig) -> TurnsConfig:
+    """Waits longer than any pause of a recording, so that all its pauses are met."""
+    longest = 60_000
+    changes = {"endpoint_silence_ms": longest, "endpoint_max_ms": longest, "max_turn_s": 600.0}
+    return turns.model_copy(update=changes)
+
+
+def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Counts and delays of one setting, milliseconds and shares of 1."""
+    cut = sum(outcome.cut_in for outcome in outcomes)
+    delays = [outcome.delay_s for outcome in outcomes if outcome.delay_s is not None]
+    low, high = wilson(cut, len(outcomes))
+    p50, p90 = quantile(delays, 0.5), quantile(delays, 0.9)
+    return {
+        "turns": len(outcomes),
+        "cut_in": cut,
+        "cut_in_rate": cut / len(outcomes) if outcomes else None,
+        "cut_in_95": [low, high],
+        "missed": sum(outcome.commit is None for outcome in outcomes),
+        "delay_p50_ms": None if p50 is None else round(p50 * 1000),
+        "delay_p90_ms": None if p90 is None else round(p90 * 1000),
+    }
+
+
+def wilson(hits: int, of: int) -> tuple[float, float]:
+    """The 95 % interval of a share (Wilson 1927), which holds for few cases and for shares near 0."""
+    if not of:
+        return 0.0, 1.0
+    z, share = 1.96, hits / of
+    middle = (share + z * z / (2 * of)) / (1 + z * z / of)
+    half = z / (1 + z * z / of) * np.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
+    return max(0.0, float(middle - half)), min(1.0, float(middle + half))
+
+
+EAGERNESS = [step / 10 for step in range(11)]
+
+
+async def bench_turns(
+    cases: Sequence[Turn],
+    turns: TurnsConfig,
+    recognizer: Recognizer,
+    judge: TurnModel,
+    progress: Callable[[int], None] = lambda _: None,
+) -> dict[str, Any]:
+    """All figures: `curve` by eagerness, `by_kind` and `cut_in` at the configured one, and `baselines`."""
+    bench = Bench(recognizer, judge)
+    for number, case in enumerate(cases, 1):
+        await bench.learn(case, turns)
+        progress(number)
+
+    def all_of(settings: TurnsConfig, *, models: bool = True) -> list[Outcome]:
+        return [bench.run(case, settings, models=models) for case in cases]
+
+    chosen = all_of(turns)
+    kinds = sorted({case.kind for case in cases})
+    fixed = turns.model_copy(update={"endpoint_silence_ms": 700, "endpoint_max_ms": 700})
+    return {
+        "eagerness": turns.eagerness,
+        "asr_ms": round(bench.median_s("asr") * 1000),
+        "judge_ms": round(bench.median_s("judge") * 1000),
+        "curve": [
+            {"eagerness": value, **summary(all_of(turns.model_copy(update={"eagerness": value})))}
+            for value in sorted({*EAGERNESS, turns.eagerness})
+        ],
+        "by_kind": {kind: summary([out for out in chosen if out.turn.kind == kind]) for kind in kinds},
+        "cut_in": [
+            {
+                "turn": out.turn.name,
+                "commit_s": round(out.commit or 0, 2),
+                "speech_end_s": out.turn.speech_end,
+            }
+            for out in chosen
+            if out.cut_in
+        ],
+        "baselines": {
+            "fixed silence of 700 ms": summary(all_of(fixed, models=False)),
+            "Smart Turn, the peer's timing": summary([bench.peer(case, turns) for case in cases]),
+        },
+    }
