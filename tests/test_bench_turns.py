@@ -83,7 +83,7 @@ def test_the_baselines() -> None:
 
 
 def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="endpoint.jsonl"):
+    with pytest.raises(ValueError, match=r"endpoint\.jsonl"):
         read_turns(tmp_path)
     monkeypatch.delenv("VOICEBOT_RECORDINGS", raising=False)
     for arguments, named in (([], "VOICEBOT_RECORDINGS"), ([str(tmp_path / "no")], "no such folder")):

@@ -152,7 +152,8 @@ class Judge:
         ("That is all", (1.0,), 288),  # sounds complete
         ("I would like", (0.0,), 1600),  # does not
         ("My name is", (1.0,), 1242),  # sounds complete, reads unfinished
-        ("Is it open?", (0.0,), 765),  # sounds unfinished, reads as a question
+        ("Is it open?", (0.0,), 407),  # sounds unfinished, reads as a question
+        ("All right.", (1.0,), 765),  # sounds complete, and often is not
         ("Open", (0.0, 1.0), 288),  # with a quarter of a second of silence it sounds complete after all
         ("Open", (EngineError("no"),), 608),  # nobody knows: the fixed silence
     ],
@@ -189,6 +190,7 @@ def test_the_wait_follows_sound_and_words(
         ("zero one seven four four two one", False),
         ("two", False),
         ("in 2018", False),
+        ("um I", True),
         ("yes", False),
         ("no", False),
         ("Yes, I do.", False),

@@ -2,8 +2,10 @@
 
 Each recording is one turn. Its audio goes through the product's own VAD, turn-taking core, Smart Turn and
 recognizer on the recording's time line; a model's result reaches the core after the model's median
-time, measured in the same run. Each setting stops at its first commit: before the marked end of the
-turn it is a cut-in, after it the distance is the endpointing delay. Model results are kept per pause, so
+time, measured in the same run. An answer is heard at the commit, or ANSWER_S after the last word if that is
+later; a caller who goes on before that is not cut in, since the core takes the commit back. The
+commit of the answer that is heard is a cut-in if it lies before the marked end of the turn; after it, the
+distance is the endpointing delay. Model results are kept per pause, so
 that a curve over eagerness runs the models once.
 """
 
@@ -26,12 +28,15 @@ from voicebot.audio.resample import Resampler
 from voicebot.bench.report import quantile
 from voicebot.config import CallConfig, TurnsConfig
 from voicebot.engines import Recognizer, TurnModel
-from voicebot.turns.core import Commit, Pause, TurnCore
+from voicebot.turns.core import Commit, Pause, Retract, TurnCore
 from voicebot.turns.vad import SileroVad
 from voicebot.turns.words import SECOND_JUDGEMENT_S, completeness
 
 TOLERANCE_S = 0.1
 """A commit so shortly before the marked end is no cut-in: the marks are exact to 50 ms."""
+ANSWER_S = 0.4
+"""From the caller's last word to the first sound of an answer that speculation began: the product's goal. The
+same is granted to the baselines, so that endpointing alone is compared."""
 HUSH_S = 4.0
 """Silence after each turn, more than any setting waits."""
 FOLLOWING_S = 2.5
@@ -80,8 +85,9 @@ class Known:
 def read_turns(folder: Path) -> list[Turn]:
     """The turns of a folder of recordings. Raises ValueError naming what is missing in it.
 
-    Of calls.jsonl only calls with a channel for the caller alone count: where both voices are mixed
-    the marks are whole seconds and the agent's words would follow at once.
+    Recordings with clicks are left out: the marked end may be that of a click. Of calls.jsonl only calls
+    with a channel for the caller alone count: where both voices are mixed the marks are whole seconds
+    and the agent's words would follow at once.
     """
     listed = [
         name for name in ("endpoint", "utterances", "orders", "calls") if (folder / f"{name}.jsonl").exists()
@@ -94,7 +100,10 @@ def read_turns(folder: Path) -> list[Turn]:
     for name in listed:
         for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
             entry = json.loads(line)
-            turns += _of_call(folder, entry) if name == "calls" else [_whole(folder, name, entry)]
+            if name == "calls":
+                turns += _of_call(folder, entry)
+            elif not entry.get("clicks"):
+                turns.append(_whole(folder, name, entry))
     return turns
 
 
@@ -168,16 +177,19 @@ class Bench:
         core = TurnCore(turns, CallConfig(idle_question_s=0), 0.0)
         due: list[tuple[float, int, float, str]] = []  # (when, order, speech_end, what)
         heard: dict[str, Any] = {}
+        commit = None
         for arrival, probability in [*known.windows, (np.inf, 0.0)]:
             while True:  # what falls due before this window
                 timer = core.get_timer()
                 now = min(due[0][0] if due else np.inf, np.inf if timer is None else timer)
+                if commit is not None and min(now, arrival) >= max(commit, core.speech_end + ANSWER_S):
+                    return Outcome(turn, commit)
                 if now > arrival or now == np.inf:
                     break
                 events = core.handle_timer(now)
-                if not any(isinstance(event, Commit) for event in events) and due and due[0][0] <= now:
+                if due and due[0][0] <= now:
                     _, _, end, what = heapq.heappop(due)
-                    if end == core.speech_end:
+                    if end == core.speech_end and commit is None:
                         heard |= (
                             {"text": known.words[end, 0.0]} if what == "text" else {"sounds": float(what)}
                         )
@@ -185,26 +197,30 @@ class Bench:
                             complete = completeness(heard["sounds"], heard.get("text"))
                             events = [*events, *core.completeness(now, core.turn, end, complete)]
                 if any(isinstance(event, Commit) for event in events):
-                    return Outcome(turn, now)
+                    commit = now
             if arrival == np.inf:
                 break
             for event in core.vad(arrival, probability, arrival):
-                if isinstance(event, Commit):
-                    return Outcome(turn, arrival)
-                if isinstance(event, Pause) and models:
-                    heard = {}
-                    end = event.speech_end
-                    first, second = sorted(
-                        gap for at, gap in known.sounds if at == end and gap != PEER_VAD_STOP_S
-                    )
-                    judge_s, asr_s = self.median_s("judge"), self.median_s("asr")
-                    for when, what in (
-                        (end + first + judge_s, str(known.sounds[end, first])),
-                        (end + second + judge_s, str(known.sounds[end, second])),
-                        (end + first + asr_s, "text"),
-                    ):
-                        heapq.heappush(due, (when, len(due), end, what))
-        return Outcome(turn, None)
+                match event:
+                    case Commit():
+                        commit = arrival
+                    case Retract():
+                        commit = None
+                    case Pause() if models:
+                        heard = {}
+                        self._announce(known, event.speech_end, due)
+        return Outcome(turn, commit)
+
+    def _announce(self, known: Known, end: float, due: list[tuple[float, int, float, str]]) -> None:
+        """The models begin to work on a pause: what they will say, and when."""
+        first, second = sorted(gap for at, gap in known.sounds if at == end and gap != PEER_VAD_STOP_S)
+        judge_s, asr_s = self.median_s("judge"), self.median_s("asr")
+        for when, what in (
+            (end + first + judge_s, str(known.sounds[end, first])),
+            (end + second + judge_s, str(known.sounds[end, second])),
+            (end + first + asr_s, "text"),
+        ):
+            heapq.heappush(due, (when, len(due), end, what))
 
     def peer(self, turn: Turn, turns: TurnsConfig) -> Outcome:
         """Smart Turn with the peer's timing: judged after PEER_VAD_STOP_S, else PEER_STOP_S."""
@@ -217,10 +233,9 @@ class Bench:
             if end is None:
                 continue
             verdict = known.sounds.get((end, PEER_VAD_STOP_S), 0.0)
-            if arrival - end >= PEER_STOP_S:
-                return Outcome(turn, end + PEER_STOP_S)
-            if verdict > PEER_COMPLETE and arrival - end >= PEER_VAD_STOP_S:
-                return Outcome(turn, end + PEER_VAD_STOP_S + self.median_s("judge"))
+            wait = PEER_VAD_STOP_S + self.median_s("judge") if verdict > PEER_COMPLETE else PEER_STOP_S
+            if arrival - end >= max(wait, ANSWER_S):
+                return Outcome(turn, end + wait)
         return Outcome(turn, None)
 
 

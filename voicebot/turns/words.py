@@ -8,7 +8,8 @@ HANGING = frozenset(
     "a an the and or but nor so because although though while if unless until that which who whose where "
     "when my your his her its our their this these some any no every each of to in on at by for from with "
     "into about between than as like is are was were am be been being has have had do does did will would "
-    "can could should shall may might must very really just um uh er erm hmm mm mr mrs ms dr".split()
+    "can could should shall may might must very really just um uh er erm hmm mm mr mrs ms dr "
+    "i we they he she".split()
 )
 """A turn rarely ends with these. "That", "have" or "do" can end one; then the wait is longer, no more."""
 ENDS_SHORT = frozenset(
@@ -26,10 +27,16 @@ FULL_NUMBER = range(7, 12)
 SECOND_JUDGEMENT_S = 0.25
 """After the last speech sample the sound is judged again: what Smart Turn was trained on has about that
 much silence at its end."""
+PREAMBLE = frozenset(
+    "okay ok sure all right alright good great fine well wow oh so now hi hello hey and yeah um uh".split()
+)
+"""A turn of only these words ("Okay." "All right.") is as often the beginning of one."""
 UNFINISHED = 0.3
 """Completeness, at most, of a turn whose words are unfinished: sound alone is not believed."""
-QUESTION = 0.5
+QUESTION = 0.65
 """Completeness, at least, of what reads as a finished question."""
+BEGUN = 0.5
+"""Completeness, at most, of a mere preamble."""
 
 
 def completeness(sounds: float, text: str | None) -> float:
@@ -38,7 +45,15 @@ def completeness(sounds: float, text: str | None) -> float:
         return min(sounds, UNFINISHED)
     if text and text.endswith("?"):
         return max(sounds, QUESTION)
+    if text and is_preamble(text):
+        return min(sounds, BEGUN)
     return sounds
+
+
+def is_preamble(text: str) -> bool:
+    """True of words with which a turn often begins, and little is lost if it does not go on."""
+    said = re.findall(r"[\w']+", text.lower())
+    return bool(said) and all(word in PREAMBLE for word in said)
 
 
 def is_unfinished(text: str) -> bool:
