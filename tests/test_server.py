@@ -12,8 +12,8 @@ import psutil
 import pytest
 from aiortc import RTCSessionDescription
 
-from tests.caller import Caller, calling
 from tests.conftest import RunningServer
+from voicebot.bench.caller import Caller, calling
 
 pytestmark = pytest.mark.models
 
@@ -76,7 +76,7 @@ async def test_page_and_its_configuration(server: RunningServer) -> None:
 async def test_a_spoken_call(server: RunningServer, say: Callable[..., Path]) -> None:
     """Greeting, question, captions, answer, record: and the record adds up."""
     question = say("What time is check in?")
-    async with calling(server.url) as caller:
+    async with calling(f"{server.url}/api/offer") as caller:
         await caller.until(
             lambda: caller.of("transcript", role="assistant", turn=0, final=True), "the greeting"
         )
@@ -109,7 +109,7 @@ async def test_interruption(server: RunningServer, say: Callable[..., Path]) -> 
     """The caller speaks over the answer: it stops, and what was not heard is not in the record."""
     question = say("Please tell me everything about the hotel and its pool.")
     interruption = say("No, stop. Can I bring my dog?", lead_s=0.0)
-    async with calling(server.url) as caller:
+    async with calling(f"{server.url}/api/offer") as caller:
         await caller.until(
             lambda: caller.of("transcript", role="assistant", turn=0, final=True), "the greeting"
         )
@@ -163,7 +163,7 @@ async def test_whip(server: RunningServer) -> None:
 
 
 async def test_a_caller_without_microphone_hears_the_greeting(server: RunningServer) -> None:
-    async with calling(server.url, microphone=False) as caller:
+    async with calling(f"{server.url}/api/offer", microphone=False) as caller:
         await caller.until(
             lambda: caller.of("transcript", role="assistant", turn=0, final=True), "the greeting"
         )
@@ -201,7 +201,7 @@ async def no_calls(http: aiohttp.ClientSession, server: RunningServer) -> dict[s
 
 
 async def greeting_heard(server: RunningServer) -> None:
-    async with calling(server.url) as caller:
+    async with calling(f"{server.url}/api/offer") as caller:
         await caller.until(lambda: any(loud for _, loud in caller.heard), "the greeting")
 
 
@@ -236,7 +236,7 @@ async def test_a_hundred_calls_leave_nothing_behind(server: RunningServer, say: 
 
 
 async def spoken_call(server: RunningServer, speech: Path) -> None:
-    async with calling(server.url) as caller:
+    async with calling(f"{server.url}/api/offer") as caller:
         await caller.until(
             lambda: caller.of("transcript", role="assistant", turn=0, final=True), "the greeting"
         )

@@ -7,15 +7,21 @@ import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NoReturn
 
 import typer
+from aiohttp import ClientError
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from voicebot.audio.recordings import RecordingError
 from voicebot.bench.report import machine, write_json
 from voicebot.config import Config, ConfigError, load_config
+from voicebot.engines import EngineError
+from voicebot.latency import STAGES
+from voicebot.models import ModelError
 
 app = typer.Typer(
     help="Measure: turn-taking, recognition, whole calls. Every command prints a table for people.",
@@ -81,6 +87,80 @@ def turns(
         from voicebot.bench.charts import turns_chart
 
         typer.echo(f"wrote {turns_chart(figures, out)}")
+
+
+@app.command()
+def call(
+    say: Annotated[
+        list[Path] | None,
+        typer.Argument(help="What the caller says, a recording per question; else spoken here."),
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Measure this server's offer URL alone, as http://host:8080/api/offer.")
+    ] = None,
+    turns: Annotated[int, typer.Option(min=1, help="Questions to each server.")] = 30,
+    config: ConfigOption = None,
+    json_file: JsonOption = None,
+) -> None:
+    """Mouth-to-ear and response time over real WebRTC calls, stage by stage.
+
+    Starts the server twice, with speculation and without, and asks the same questions of both in turn; with
+    --url it measures a server that runs already, whoever's it is. About ten seconds a turn and server.
+    """
+    from voicebot.bench.call import ANSWER_TOKENS, bench_call, running_server, synthesize
+    from voicebot.tts.piper import open_piper
+
+    loaded = _settings(config)
+
+    async def work(bars: Progress) -> dict[str, Any]:
+        from voicebot.models import load_catalogue, resolve
+
+        async with AsyncExitStack() as stack:
+            questions = list(say or [])
+            if not questions:
+                folder = Path(stack.enter_context(TemporaryDirectory()))
+                model = loaded.voice(loaded.load_agent())
+                path = resolve(model, loaded.models.cache, load_catalogue(loaded.models.catalogues))
+                async with open_piper(loaded.tts, path) as voice:
+                    questions = await synthesize(voice, folder)
+            servers = {"server": url} if url else {}
+            if not url:
+                for name, on in (("speculation on", "true"), ("speculation off", "false")):
+                    settings = {"VOICEBOT_TURNS__SPECULATION": on, "VOICEBOT_LLM__MAX_TOKENS": ANSWER_TOKENS}
+                    servers[name] = await stack.enter_async_context(running_server(config, **settings))
+            bar = bars.add_task("turns", total=turns)
+            return await bench_call(servers, questions, turns, lambda done: bars.update(bar, completed=done))
+
+    with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as bars:
+        try:
+            figures = asyncio.run(work(bars))
+        except (OSError, TimeoutError, ClientError, EngineError, ModelError, RecordingError) as error:
+            _fail(str(error))
+    _print_calls(figures)
+    if json_file:
+        write_json(json_file, {"servers": figures, "machine": machine()})
+
+
+def _print_calls(figures: dict[str, Any]) -> None:
+    table = Table(title="A caller's wait, milliseconds: p50 / p90 / p95")
+    table.add_column("")
+    for name in figures:
+        table.add_column(name, justify="right")
+
+    def row(name: str, spreads: list[dict[str, Any]]) -> None:
+        cells = [" / ".join(str(spread[key]) for key in ("p50", "p90", "p95")) for spread in spreads]
+        table.add_row(name, *("-" if "None" in cell else cell for cell in cells))
+
+    results = list(figures.values())
+    row("as heard by the caller", [result["heard"] for result in results])
+    row("mouth-to-ear, by the record", [result["mouth_to_ear"] for result in results])
+    row("response time, by the record", [result["response"] for result in results])
+    for stage in STAGES:
+        row(f"  {stage}", [result["stages"][stage] for result in results])
+    table.add_row("turns (unanswered)", *(f"{r['turns']} ({r['unanswered']})" for r in results))
+    spent = (f"{r['speculation']['started']} ({r['speculation']['dropped']})" for r in results)
+    table.add_row("answers begun (dropped)", *spent)
+    Console().print(table)
 
 
 async def _hearing(stack: AsyncExitStack, config: Config) -> Any:

@@ -18,8 +18,11 @@ from aiortc.mediastreams import MediaStreamError
 
 from voicebot.audio.frames import Pcm, audible, channels_of
 from voicebot.audio.recordings import read_recording
+from voicebot.audio.resample import Resampler
 
 RATE, SIZE = 48_000, 960
+SPOKEN = 300
+"""Of 32768 (-41 dBFS): the last sample above it is the last of speech."""
 
 
 class Microphone(MediaStreamTrack):
@@ -32,10 +35,19 @@ class Microphone(MediaStreamTrack):
         self._left: Pcm = np.zeros(0, np.int16)
         self._sent = 0
         self._start: float | None = None
+        self._speech_left = 0
         self.spoken = asyncio.Event()
+        self.speech_end: float | None = None
+        """When the last speech sample of what was said last was sent."""
 
     def say(self, path: Path) -> None:
-        self._left = read_recording(path).pcm
+        """Speaks a recording from now on. Raises RecordingError."""
+        recording = read_recording(path)
+        resampler = Resampler(recording.rate, RATE)
+        self._left = np.concatenate([resampler(recording.pcm), resampler.flush()])
+        loud = np.flatnonzero(np.abs(self._left.astype(np.int32)) > SPOKEN)
+        self._speech_left = int(loud[-1]) + 1 if loud.size else 0
+        self.speech_end = None
         self.spoken.clear()
 
     async def recv(self) -> av.AudioFrame:
@@ -43,6 +55,9 @@ class Microphone(MediaStreamTrack):
         self._start = self._start or loop.time()
         await asyncio.sleep(max(0.0, self._start + self._sent / RATE - loop.time()))
         part, self._left = self._left[:SIZE], self._left[SIZE:]
+        if 0 < self._speech_left <= SIZE:
+            self.speech_end = loop.time()
+        self._speech_left -= SIZE
         if len(part) and not len(self._left):
             self.spoken.set()
         pcm = np.concatenate([part, np.zeros(SIZE - len(part), np.int16)])
@@ -93,7 +108,8 @@ class Caller:
         return self.pc.localDescription.sdp
 
     async def until(self, condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
-        """Waits for something to come true, woken by every event, frame and state change."""
+        """Waits for something to come true, woken by every event, frame and state change. Raises TimeoutError
+        with `what` was waited for."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not (result := condition()):
@@ -101,7 +117,7 @@ class Caller:
                     await self.changed.wait()
                 return result
         except TimeoutError:
-            raise AssertionError(f"{what} did not happen; events: {self.events}") from None
+            raise TimeoutError(f"{what} did not happen; events: {self.events}") from None
 
     def of(self, kind: str, **fields: Any) -> list[dict[str, Any]]:
         return [e for e in self.events if e["type"] == kind and fields.items() <= e.items()]
@@ -117,13 +133,17 @@ class Caller:
 
 @asynccontextmanager
 async def calling(url: str, *, microphone: bool = True) -> AsyncIterator[Caller]:
-    """A connected call; hung up at the end by closing the connection."""
+    """A connected call; hung up at the end by closing the connection. `url` takes the offer.
+
+    Raises ConnectionError, TimeoutError or aiohttp.ClientError.
+    """
     caller = Caller(microphone=microphone)
     try:
         body = {"sdp": await caller.offer(), "type": "offer"}
-        async with aiohttp.ClientSession() as http, http.post(f"{url}/api/offer", json=body) as response:
-            answer = await response.json()
-            assert response.status == 200, answer
+        async with aiohttp.ClientSession() as http, http.post(url, json=body) as response:
+            if response.status != 200:
+                raise ConnectionError(f"{url} answered {response.status}: {await response.text()}")
+            answer = await response.json(content_type=None)
         await caller.pc.setRemoteDescription(RTCSessionDescription(answer["sdp"], answer["type"]))
         await caller.until(lambda: caller.pc.connectionState == "connected", "connecting", 20)
         yield caller
