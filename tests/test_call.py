@@ -441,7 +441,8 @@ def test_a_barge_in_at_the_first_packet_stores_no_word() -> None:
     assert out.records[0]["interrupted"] is True
 
 
-def test_a_wordless_barge_in_resumes_and_nothing_is_lost() -> None:
+@pytest.mark.parametrize("sound", [" ... ", "Uh-huh.", "Mm-hmm, right."])
+def test_a_wordless_barge_in_resumes_and_nothing_is_lost(sound: str) -> None:
     def script(interrupts: bool) -> Script:
         async def caller(line: Line) -> float:
             await line.hear_out()
@@ -457,8 +458,10 @@ def test_a_wordless_barge_in_resumes_and_nothing_is_lost() -> None:
         return caller
 
     plain = call(script(False), Ears("First?"), Brain(slowly(ALPHA + " " + ALPHA)))
-    out = call(script(True), Ears("First?", " ... "), Brain(slowly(ALPHA + " " + ALPHA)))
+    brain = Brain(slowly(ALPHA + " " + ALPHA))
+    out = call(script(True), Ears("First?", sound), brain)
     [record] = out.records
+    assert len(brain.prompts) == 1
     assert record["bot_text"] == f"{ALPHA} {ALPHA}"
     assert record["interrupted"] is False
     onset = out.result
@@ -471,6 +474,32 @@ def test_a_wordless_barge_in_resumes_and_nothing_is_lost() -> None:
     a, b = (o.line.audio(o.start + 1.5).astype(float) for o in (out, plain))
     a, b = a[a != 0], b[b != 0]
     assert abs(float((a**2).sum()) / float((b**2).sum()) - 1) < 0.01
+
+
+@pytest.mark.parametrize("words_", ["Uh-huh, but wait.", "No.", "Yes."])
+def test_words_that_mean_something_over_the_bot_stop_it(words_: str) -> None:
+    async def caller(line: Line) -> None:
+        await line.hear_out()
+        await line.say(0.6)
+        await line.until("speaking")
+        await line.wait(1.5)
+        await line.say(0.4)
+        await line.hear_out()
+        line.hang_up()
+
+    out = call(caller, Ears("First?", words_), Brain(slowly(ALPHA), slowly("Bravo.")))
+    assert [(r["interrupted"], r["user_text"]) for r in out.records] == [(True, "First?"), (False, words_)]
+
+
+def test_a_backchannel_into_the_silence_is_a_turn() -> None:
+    async def caller(line: Line) -> None:
+        await line.hear_out()
+        await line.say(0.4)
+        await line.hear_out()
+        line.hang_up()
+
+    [record] = call(caller, Ears("Yeah."), Brain(slowly("Alpha."))).records
+    assert (record["user_text"], record["bot_text"]) == ("Yeah.", "Alpha.")
 
 
 def test_a_cough_over_the_bot_changes_nothing() -> None:

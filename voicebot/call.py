@@ -34,7 +34,7 @@ from voicebot.speakable import Speakable
 from voicebot.transports import Transport
 from voicebot.turns import core
 from voicebot.turns.vad import SileroVad
-from voicebot.turns.words import SECOND_JUDGEMENT_S, completeness
+from voicebot.turns.words import SECOND_JUDGEMENT_S, completeness, is_backchannel
 
 log = logging.getLogger(__name__)
 
@@ -258,7 +258,7 @@ class Call:
         if reply.failure:
             self._failed(reply, reply.failure)
             return
-        words = _has_words(reply.text)
+        words = self._says_something(reply)
         self._act(self._core.recognized(self._loop.time(), reply.turn, words=words))
         if not words:
             return
@@ -266,6 +266,12 @@ class Call:
             self._end_reply(self._playing, interrupted=True)
         self._playing = reply
         self._caption("user", reply.text or "", reply.turn, final=False)
+
+    def _says_something(self, reply: Reply) -> bool:
+        """Words that want an answer; over the bot, "uh-huh" does not."""
+        held = self._core.bot is core.Bot.HELD
+        said = reply.text or ""
+        return _has_words(said) and not (held and is_backchannel(said, self._config.turns.backchannels))
 
     # Answering.
 
@@ -287,7 +293,8 @@ class Call:
         """Sound and words together; an unfinished phrase is not a finished turn, however it sounds."""
         if reply.sounds is None or reply is not self._next or not reply.record:
             return
-        complete = completeness(reply.sounds, reply.text)
+        listening = bool(reply.text) and not self._says_something(reply)
+        complete = 1.0 if listening else completeness(reply.sounds, reply.text)
         self._act(self._core.completeness(self._loop.time(), reply.turn, self._core.speech_end, complete))
 
     async def _answer(self, reply: Reply, pcm: Pcm) -> None:
@@ -297,9 +304,10 @@ class Call:
                 text = await self._engines.recognizer.transcribe(pcm)
             reply.record.mark("transcript", self._loop.time())
             reply.text = reply.record.user_text = text
+            answer = self._says_something(reply)  # before a held bot goes on
             self._report_completeness(reply)
             self._advance(reply)
-            if _has_words(text):
+            if answer:
                 await self._compose(reply, text)
                 self._errors = 0
         except EngineError as error:

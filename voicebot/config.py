@@ -145,6 +145,11 @@ class TurnsConfig(_Section):
     """Shorter sounds are not speech, so that a click starts nothing; "no" is about 150 ms."""
     barge_in_ms: int = Field(256, ge=32)
     """Speech over the bot that stops it. Shorter sounds over the bot are dropped."""
+    backchannels: frozenset[str] = frozenset(
+        "uhhuh uh huh mhm mhmm mmhmm mm mmm hm hmm aha ah oh yeah yep ok okay right sure cool".split()
+    )
+    """A caller who says no more than these over the bot is listening: it goes on after a short dip. Lower
+    case, no hyphens. "Yes" and "no" may answer a question before its end, and are not among them."""
     model: str | None = "smart-turn-v3.2"
     """Hears how complete a turn sounds: a catalogue id or a path; null for a fixed silence."""
     speculation: bool = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 HANGING = frozenset(
     "a an the and or but nor so because although though while if unless until that which who whose where "
@@ -54,6 +55,13 @@ def is_preamble(text: str) -> bool:
     """True of words with which a turn often begins, and little is lost if it does not go on."""
     said = re.findall(r"[\w']+", text.lower())
     return bool(said) and all(word in PREAMBLE for word in said)
+
+
+def is_backchannel(text: str, words: Collection[str]) -> bool:
+    """True when all that was said is listening sounds ("Uh-huh." "Yeah, right."), as in `words`: lower case,
+    without marks or hyphens."""
+    said = re.findall(r"[^\W_]+", re.sub(r"['\u2019-]", "", text.lower()))
+    return bool(said) and all(word in words for word in said)
 
 
 def is_unfinished(text: str) -> bool:
