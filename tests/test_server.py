@@ -128,6 +128,25 @@ async def test_interruption(server: RunningServer, say: Callable[..., Path]) -> 
         assert second["bot_text"] != ""
 
 
+async def test_a_listening_caller_stops_nothing(server: RunningServer, say: Callable[..., Path]) -> None:
+    """ "Yeah, right" over the answer: it is said to its end, and is the only turn."""
+    async with calling(f"{server.url}/api/offer") as caller:
+        await caller.until(
+            lambda: caller.of("transcript", role="assistant", turn=0, final=True), "the greeting"
+        )
+        caller.microphone.say(say("Please tell me everything about the hotel and its pool."))
+        await caller.until(
+            lambda: caller.of("transcript", role="assistant", turn=1), "the answer's first words"
+        )
+        caller.microphone.say(say("Yeah, right.", lead_s=0.0))
+        [record] = await caller.until(lambda: caller.of("turn"), "the answer's end")
+        assert caller.microphone.spoken.is_set(), "the answer was over before the caller spoke"
+        assert record["interrupted"] is False
+        await asyncio.sleep(3)
+        assert len(caller.of("turn")) == 1
+        assert caller.states()[-1] == "listening"
+
+
 async def test_whip(server: RunningServer) -> None:
     """RFC 9725: POST gives 201 with a Location, DELETE there hangs up."""
     caller = Caller()
