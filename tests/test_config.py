@@ -334,3 +334,8 @@ def test_a_configuration_cannot_be_changed(write: Write) -> None:
     config = load_config(write("agent: agent.yaml\n"))
     with pytest.raises(ValueError, match="frozen"):
         config.server.port = 1  # type: ignore[misc]
+
+
+def test_null_in_the_environment_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VOICEBOT_TURNS__MODEL", "null")
+    assert load_config().turns.model is None

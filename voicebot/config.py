@@ -247,7 +247,12 @@ class Config(BaseSettings):
     """The whole tree. `load_config` is the way to get one."""
 
     model_config = SettingsConfigDict(
-        extra="forbid", frozen=True, env_prefix=ENV_PREFIX, env_nested_delimiter="__", env_ignore_empty=True
+        extra="forbid",
+        frozen=True,
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter="__",
+        env_ignore_empty=True,
+        env_parse_none_str="null",
     )
 
     agent: Path
