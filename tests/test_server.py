@@ -240,18 +240,24 @@ async def test_a_hundred_calls_leave_nothing_behind(server: RunningServer, say: 
                 "rss": process.memory_info().rss,
             }
 
-        for _ in range(10):  # pools and caches grow to their size first
-            await greeting_heard(server)
-        await asyncio.gather(*(spoken_call(server, say("Can I bring my dog?")) for _ in range(4)))
+        async def four_at_once() -> None:
+            await asyncio.gather(*(spoken_call(server, say("Can I bring my dog?")) for _ in range(4)))
+
+        for _ in range(3):  # pools, caches and the engines' working memory grow to their size first
+            await four_at_once()
         before = await resources()
         for _ in range(100):
             await greeting_heard(server)
-        await asyncio.gather(*(spoken_call(server, say("Can I bring my dog?")) for _ in range(4)))
+        after_hundred = await resources()
+        await four_at_once()
         after = await resources()
-    assert after["tasks"] <= before["tasks"], (before, after)
-    assert after["threads"] <= before["threads"] + 2, (before, after)  # the executor's last idle workers
-    assert after["files"] <= before["files"] + 2, (before, after)
-    assert after["rss"] <= before["rss"] + 60 * 2**20, (before, after)
+    for now in (after_hundred, after):
+        assert now["tasks"] <= before["tasks"], (before, now)
+        assert now["threads"] <= before["threads"] + 2, (before, now)  # the executor's last idle workers
+        assert now["files"] <= before["files"] + 2, (before, now)
+    assert after_hundred["rss"] <= before["rss"] + 60 * 2**20, (before, after_hundred)
+    # How far four calls' work overlaps in the engines is chance, and so is the most memory it takes.
+    assert after["rss"] <= before["rss"] + 120 * 2**20, (before, after)
 
 
 async def spoken_call(server: RunningServer, speech: Path) -> None:
