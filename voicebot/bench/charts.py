@@ -7,7 +7,8 @@ from typing import Any
 
 
 def turns_chart(figures: dict[str, Any], folder: Path) -> Path:
-    """Delay against cut-ins, a point per eagerness; the baselines as crosses. Gives the file's path."""
+    """Delay against cut-ins, a point per eagerness; the baselines as crosses. Writes turns.png too;
+    gives the path of turns.svg."""
     from matplotlib.figure import Figure  # no window system: the figure alone, without pyplot
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -32,4 +33,5 @@ def turns_chart(figures: dict[str, Any], folder: Path) -> Path:
     axes.grid(alpha=0.3)
     path = folder / "turns.svg"
     chart.savefig(path)
+    chart.savefig(path.with_suffix(".png"), dpi=150)
     return path

@@ -55,20 +55,28 @@ def turns(
     recordings: RecordingsArgument = None,
     config: ConfigOption = None,
     json_file: JsonOption = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the chart, turns.svg.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the chart, turns.svg and turns.png.")] = None,
 ) -> None:
     """Delay against cut-ins of early endpointing, by eagerness, so that an operator can choose.
 
-    Plays recorded turns to the turn-taking core with its real models, faster than real time. A commit
-    before the marked end of a turn is a cut-in; after it, the distance is the delay. Two baselines run over
-    the same recordings: a fixed silence, and Smart Turn with the timing of pipecat.
+    Plays recorded turns to the turn-taking core with its real models. The models' results reach it after
+    their median times on this machine, so run it when nothing else does; about ten minutes on two cores.
+
+    A turn is "cut in" when an answer would be heard before its marked end: 0.4 s after the last word, if
+    the caller has not gone on by then. "Early" is stricter: any commit before that end, taken back or not.
+    After the end, the distance to the commit is the delay. Two baselines run over the same recordings: a
+    fixed silence, and Smart Turn with the timing of pipecat.
+
+    RECORDINGS holds endpoint.jsonl, utterances.jsonl or orders.jsonl (a line per turn: {"file": "a.flac",
+    "speech_end": 3.2}) or calls.jsonl. For your own callers, mark fifty turns and pick the eagerness whose
+    cut-ins you can bear: `voicebot bench turns my-turns/ --json f.json --out charts/`.
     """
     from voicebot.bench.turns import bench_turns, read_turns
 
     loaded, folder = _settings(config), _folder(recordings)
     try:
-        cases = read_turns(folder)
-    except (OSError, ValueError, KeyError) as error:
+        cases, left_out = read_turns(folder)
+    except (OSError, ValueError, RecordingError) as error:
         _fail(str(error))
     with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as bars:
         bar = bars.add_task("turns", total=len(cases))
@@ -79,7 +87,10 @@ def turns(
                 progress: Callable[[int], None] = lambda done: bars.update(bar, completed=done)  # noqa: E731
                 return await bench_turns(cases, loaded.turns, recognizer, judge, progress)
 
-        figures = {**asyncio.run(work()), "machine": machine()}
+        try:
+            figures = {**asyncio.run(work()), "left_out": left_out, "machine": machine()}
+        except (EngineError, ModelError) as error:
+            _fail(str(error))
     _print_turns(figures)
     if json_file:
         write_json(json_file, figures)
@@ -181,13 +192,14 @@ async def _hearing(stack: AsyncExitStack, config: Config) -> Any:
 
 def _print_turns(figures: dict[str, Any]) -> None:
     table = Table(title="Endpointing: delay after the end of the turn, against turns cut in")
-    for name in ("setting", "turns", "cut in", "95 % interval", "missed", "delay p50 ms", "delay p90 ms"):
+    for name in ("setting", "turns", "cut in", "95 % interval", "early", "missed", "p50 ms", "p90 ms"):
         table.add_column(name, justify="left" if name == "setting" else "right")
 
     def row(name: str, result: dict[str, Any], style: str | None = None) -> None:
         low, high = result["cut_in_95"]
         rate = f"{result['cut_in']} ({result['cut_in_rate']:.1%})"
-        counts = (str(result["turns"]), rate, f"{low:.1%} - {high:.1%}", str(result["missed"]))
+        early = f"{result['early']} ({result['early_rate']:.1%})"
+        counts = (str(result["turns"]), rate, f"{low:.1%} - {high:.1%}", early, str(result["missed"]))
         table.add_row(name, *counts, str(result["delay_p50_ms"]), str(result["delay_p90_ms"]), style=style)
 
     for result in figures["curve"]:
@@ -203,12 +215,18 @@ def _print_turns(figures: dict[str, Any]) -> None:
     console = Console() if Console().is_terminal else Console(width=120)
     console.print(table)
     console.print(
-        f"Model times assumed: recognizer {figures['asr_ms']} ms, Smart Turn {figures['judge_ms']} ms."
+        "Assumed: a model answers after its median time here, recognizer "
+        f"{figures['asr_ms']} ms, Smart Turn {figures['judge_ms']} ms."
     )
     for cut in figures["cut_in"]:
+        sounds = "/".join(f"{value:.2f}" for value in cut["sounds"])
         console.print(
-            f"cut in: {cut['turn']} at {cut['commit_s']} s, its end is at {cut['speech_end_s']:g} s"
+            f"cut in: {cut['turn']} at {cut['commit_s']} s, its end is at {cut['speech_end_s']:g} s; "
+            f"the pause was {cut['pause_s'] or '?'} s, sounded {sounds}, read {(cut['words'] or '')[-40:]!r}",
+            markup=False,
         )
+    for reason in figures["left_out"]:
+        console.print(f"left out: {reason}", markup=False)
 
 
 def _settings(config: Path | None) -> Config:
