@@ -176,11 +176,14 @@ def _print_calls(figures: dict[str, Any]) -> None:
 
 async def _hearing(stack: AsyncExitStack, config: Config) -> Any:
     """The configured recognizer and turn model, open as long as `stack`."""
+    from threadpoolctl import threadpool_limits
+
     from voicebot.asr.faster_whisper import open_whisper
     from voicebot.models import load_catalogue, resolve
     from voicebot.turns.smart_turn import open_smart_turn
 
     catalogue, cache = load_catalogue(config.models.catalogues), config.models.cache
+    stack.enter_context(threadpool_limits(1, user_api="blas"))  # as in a call, see open_engines
     recognizer = await stack.enter_async_context(
         open_whisper(config.asr, resolve(config.asr.model, cache, catalogue))
     )
