@@ -101,6 +101,43 @@ def turns(
 
 
 @app.command()
+def asr(
+    recordings: RecordingsArgument = None, config: ConfigOption = None, json_file: JsonOption = None
+) -> None:
+    """Word error rate and time of recognition: padded tightly (asr.pad_to_s) against the library's 30 s.
+
+    RECORDINGS holds utterances.jsonl (a line per file: {"file": "a.flac", "text": "what is said"}) or
+    calls.jsonl, of which the turns with confidence "high" count. Both settings run side by side over the same
+    files. Run it when nothing else runs; about a minute on two cores.
+    """
+    from threadpoolctl import threadpool_limits
+
+    from voicebot.bench.asr import asr_table, bench_asr, read_utterances
+    from voicebot.models import load_catalogue, resolve
+
+    loaded, folder = _settings(config), _folder(recordings)
+    try:
+        utterances, left_out = read_utterances(folder)
+        model = resolve(loaded.asr.model, loaded.models.cache, load_catalogue(loaded.models.catalogues))
+    except (OSError, ValueError, RecordingError, ModelError) as error:
+        _fail(str(error))
+    with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as bars:
+        bar = bars.add_task("utterances", total=len(utterances))
+        progress: Callable[[int], None] = lambda done: bars.update(bar, completed=done)  # noqa: E731
+        try:
+            with threadpool_limits(1, user_api="blas"):  # as in a call, see open_engines
+                figures = asyncio.run(bench_asr(utterances, loaded.asr, model, progress))
+        except EngineError as error:
+            _fail(str(error))
+    console = Console() if Console().is_terminal else Console(width=140)
+    console.print(asr_table(figures))
+    for reason in left_out:
+        console.print(f"left out: {reason}", markup=False)
+    if json_file:
+        write_json(json_file, {**figures, "left_out": left_out, "machine": machine()})
+
+
+@app.command()
 def call(
     say: Annotated[
         list[Path] | None,
