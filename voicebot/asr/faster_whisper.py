@@ -17,21 +17,26 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from faster_whisper import WhisperModel
+from faster_whisper.feature_extractor import FeatureExtractor
 from faster_whisper.tokenizer import Tokenizer
 from faster_whisper.transcribe import get_suppressed_tokens
 
+from voicebot.asr.doubt import nothing_said, words_of
 from voicebot.audio.frames import SPEECH_RATE, Pcm
 from voicebot.config import WhisperConfig
 from voicebot.engines import EngineDead, EngineError, Recognizer
 
 MAX_PIECE_S = 28.0
 """Whisper hears 30 s at most; longer speech is cut at its quietest point below that."""
-TOKENS_PER_S, TOKENS_BASE = 10, 16
+TOKENS_PER_S, TOKENS_BASE = 8, 8
 """Fast English speech is 4-5 words, 6-7 tokens a second; more is a decoding loop."""
+MOST_TOKENS = 224
+"""Half of what Whisper's decoder can hold, as in openai/whisper."""
 MOST_WORDS_PER_S = 5
-NO_SPEECH, LOW_SCORE = 0.6, -1.0
-"""Whisper's own rule (openai/whisper, transcribe.py): no speech above this probability and a mean
-log-probability below this means that nothing was said."""
+FAIR_ROUND = 4
+"""Words said again at once that no caller says by chance."""
+HOP, FFT = 160, 400
+"""Samples from one column of the features to the next, and under each of them: fixed by Whisper."""
 
 
 @asynccontextmanager
@@ -95,19 +100,35 @@ class _Whisper:
     def _piece(self, samples: npt.NDArray[np.float32]) -> str:
         seconds = len(samples) / SPEECH_RATE
         padded = max(int(self._config.pad_to_s * SPEECH_RATE), len(samples) + SPEECH_RATE)
-        features = self._model.feature_extractor(np.pad(samples, (0, padded - len(samples))), padding=0)
+        limit = min(MOST_TOKENS, TOKENS_BASE + int(seconds * TOKENS_PER_S))
         result = self._model.model.generate(
-            self._model.encode(features),
+            self._model.encode(features(self._model.feature_extractor, samples, padded // HOP)),
             [self._prompt],
             beam_size=self._config.beam_size,
-            max_length=len(self._prompt) + TOKENS_BASE + int(seconds * TOKENS_PER_S),
+            max_length=2 * limit,  # CTranslate2 keeps half of it for text said before, which is never given
             return_scores=True,
             return_no_speech_prob=True,
             suppress_tokens=list(self._suppressed),
         )[0]
-        if result.no_speech_prob > NO_SPEECH and result.scores[0] < LOW_SCORE:
+        tokens = result.sequences_ids[0]
+        unfinished = len(tokens) >= limit
+        text = words_of(self._tokenizer.decode(tokens))
+        pcm = (samples * 32768).astype(np.int16)
+        if not text or nothing_said(pcm, result.no_speech_prob, result.scores[0], unfinished=unfinished):
             return ""
-        return cut_loop(self._tokenizer.decode(result.sequences_ids[0]).strip(), seconds)
+        return cut_loop(text, seconds, unfinished=unfinished)
+
+
+def features(
+    extractor: FeatureExtractor, samples: npt.NDArray[np.float32], columns: int
+) -> npt.NDArray[np.float32]:
+    """Log-mel features of shape (mels, columns) of samples padded with silence.
+
+    Columns of silence are all alike, so that only one is computed: 1 ms instead of 4-6 for a sentence.
+    """
+    end = -len(samples) % HOP + FFT // HOP * HOP + HOP
+    real = extractor(np.pad(samples, (0, end)), padding=0)
+    return np.pad(real, ((0, 0), (0, columns - real.shape[1])), mode="edge")
 
 
 def split_long(samples: npt.NDArray[np.float32], longest_s: float) -> list[npt.NDArray[np.float32]]:
@@ -124,18 +145,20 @@ def split_long(samples: npt.NDArray[np.float32], longest_s: float) -> list[npt.N
     return [*pieces, samples]
 
 
-def cut_loop(text: str, seconds: float) -> str:
+def cut_loop(text: str, seconds: float, *, unfinished: bool = False) -> str:
     """Cuts a decoding loop: words said again at once, and then again to the end.
 
     "What time is check in? What time is check in? What ti" gives the first round only. People repeat a
     word or a number ("no no no", "22222"): rounds of fewer than four words are cut only when nobody
-    could have said them in `seconds`.
+    could have said them in `seconds`, or when the decoder had not stopped by itself (`unfinished`). Then four
+    words of a second round are enough.
     """
     words = text.split()
     too_many = len(words) > MOST_WORDS_PER_S * seconds + 2
     plain = [re.sub(r"\W", "", word).lower() for word in words]
-    for size in range(1 if too_many else 4, len(words) // 2 + 1):
-        for start in range(len(words) - 2 * size + 1):
+    for size in range(1 if too_many or unfinished else FAIR_ROUND, len(words)):
+        again = FAIR_ROUND if unfinished else size
+        for start in range(len(words) - size - again + 1):
             round_ = plain[start : start + size]
             rest = plain[start + size :]
             repeats = [round_[i % size] for i in range(len(rest))]
