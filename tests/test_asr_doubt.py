@@ -69,7 +69,8 @@ def test_a_pass_without_end_is_noise_only_in_doubt(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(doubt, "voiced", lambda _: (True, 3))
     assert nothing_said(SECOND, 0.46, -0.9, unfinished=True)
     assert not nothing_said(SECOND, 0.46, -0.9, unfinished=False)
-    assert not nothing_said(SECOND, 0.31, -0.3, unfinished=True)
+    assert not nothing_said(SECOND, 0.31, -0.9, unfinished=True)
+    assert not nothing_said(SECOND, 0.46, -0.27, unfinished=True)
 
 
 def test_the_detector_is_asked_only_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:

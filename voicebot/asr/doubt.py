@@ -39,9 +39,10 @@ from voicebot.turns.vad import WINDOW, SileroVad
 UNSURE = 0.3
 """Probability of no speech from which the detector is asked. 13 % of real pieces lie above it, and 95 % of
 noise; 0.25 loses one digit more, 0.4 lets seven noises more through."""
-LOOPED = 0.4
-"""From here a decoder that never stopped read noise (a crying baby: "AHHHHHHH"). Where real speech made
-it loop ("zero", read as "0 0 0 0 0") the value was 0.30 at most."""
+LOOPED, LOOP_SCORE = 0.4, -0.6
+"""From here a decoder that never stopped read noise (a crying baby: "AHHHHHHH", 0.46 and -0.9). Where real
+speech made it loop ("zero", read as "0 0 0 0 0") the value was 0.30 at most on one kind of CPU; on another it
+was 0.46 for a "one", but repeating a word that was said costs little: -0.27."""
 DOUBTFUL = 0.6
 """Whisper's own limit (openai/whisper, transcribe.py, no_speech_threshold): above it three sure windows are
 needed. Whisper drops on a low score instead; real digits score as low (-1.0 to -3.9) as noise does."""
@@ -71,7 +72,9 @@ def nothing_said(pcm: Pcm, no_speech: float, score: float, *, unfinished: bool) 
     """
     if no_speech <= UNSURE:
         return False
-    if (unfinished and no_speech > LOOPED) or (no_speech > NOISE and score < NOISE_SCORE):
+    if unfinished and no_speech > LOOPED and score < LOOP_SCORE:
+        return True
+    if no_speech > NOISE and score < NOISE_SCORE:
         return True
     heard, sure = voiced(pcm)
     return not heard or (no_speech > DOUBTFUL and sure < SURE_WINDOWS)
