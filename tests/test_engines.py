@@ -20,6 +20,8 @@ from voicebot.audio.resample import Resampler
 from voicebot.config import LlamaCppConfig, PiperConfig, WhisperConfig
 from voicebot.engines import EngineDead, EngineError, Message
 from voicebot.llm.llama_cpp import open_llama
+from voicebot.llm.requantize import requantized
+from voicebot.models import file_in
 from voicebot.tts.piper import open_piper, trim
 
 models = pytest.mark.models
@@ -194,3 +196,44 @@ def test_trim_keeps_the_sound_and_drops_silence() -> None:
     out = trim(np.concatenate([silence, sound, silence]), 22050)
     assert len(sound) < len(out) < len(sound) + 0.15 * 22050
     assert trim(silence, 22050).size == 0
+
+
+@models
+def test_a_requantized_model_is_made_once_and_says_nearly_the_same(
+    model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    import gguf
+    from gguf import quants
+
+    source = file_in(model("smollm2-135m-instruct"), ".gguf")
+    made = requantized(source, "Q8_0", tmp_path)
+    assert requantized(source, "Q8_0", tmp_path) == made
+    assert [path.name for path in made.parent.iterdir()] == [made.name], "no half-made file is left"
+    before, after = gguf.GGUFReader(source), gguf.GGUFReader(made)
+    assert {name for name in before.fields if "." in name} == {name for name in after.fields if "." in name}
+    kinds = {tensor.tensor_type.name for tensor in after.tensors}
+    assert kinds == {"Q8_0", "F32"}
+    for old, new in zip(before.tensors, after.tensors, strict=True):
+        was = quants.dequantize(old.data, old.tensor_type)
+        now = quants.dequantize(new.data, new.tensor_type)
+        assert old.name == new.name
+        assert np.abs(was - now).max() <= np.abs(was).max() / 127, (
+            old.name
+        )  # half a step of Q8_0, and rounding
+
+
+@models
+def test_a_cache_that_cannot_be_written_costs_speed_only(
+    model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    source = file_in(model("smollm2-135m-instruct"), ".gguf")
+    (tmp_path / "file").write_text("not a folder")
+    assert requantized(source, "Q8_0", tmp_path / "file") == source
+
+
+def test_a_damaged_gguf_file_is_named(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.gguf"
+    damaged.write_bytes(b"GGUF\x03\x00\x00\x00" + b"\xff" * 64)
+    with pytest.raises(ValueError, match=r"damaged\.gguf"):
+        requantized(damaged, "Q8_0", tmp_path)
+    assert list(tmp_path.rglob("*.part")) == []

@@ -33,6 +33,11 @@ class Message:
 
 
 class Recognizer(Protocol):
+    @property
+    def spare(self) -> bool:
+        """Whether a pass would start at once and leave room for another: else none is begun that can wait."""
+        ...
+
     async def transcribe(self, pcm: Pcm) -> str:
         """Text of 16 kHz speech of any length, "" when nothing was said. Raises EngineError."""
         ...
@@ -107,7 +112,7 @@ async def open_engines(config: Config, agent: AgentConfig, lines: int = 1) -> As
         history.assistant(agent.greeting)
         warm = history.prompt("Hello.")
         recognizer = await stack.enter_async_context(open_whisper(config.asr, asr))
-        model = await stack.enter_async_context(open_llama(config.llm, llm, warm, lines))
+        model = await stack.enter_async_context(open_llama(config.llm, llm, warm, lines, cache))
         speech = KeptSpeech(await stack.enter_async_context(open_piper(config.tts, voice)))
         await speech.learn(Speakable(lexicon=agent.lexicon)(text) for text in agent.openings)
         yield Engines(

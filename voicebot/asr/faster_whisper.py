@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -42,27 +42,35 @@ HOP, FFT = 160, 400
 @asynccontextmanager
 async def open_whisper(config: WhisperConfig, folder: Path) -> AsyncIterator[Recognizer]:
     """Loads the model in a worker thread. Raises EngineDead with the library's reason."""
-    executor = ThreadPoolExecutor(1, "asr")  # one at a time: two would share the same cores
+    executor = ThreadPoolExecutor(config.workers, "asr")
     try:
         loop = asyncio.get_running_loop()
         try:
             engine = await loop.run_in_executor(executor, _Whisper, config, folder)
         except Exception as error:
             raise EngineDead(f"faster-whisper cannot load {folder}: {error}") from error
-        yield WhisperRecognizer(engine, executor, config.timeout_s)
+        yield WhisperRecognizer(engine, executor, config)
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
 
 
 class WhisperRecognizer:
-    def __init__(self, engine: _Whisper, executor: ThreadPoolExecutor, timeout_s: float) -> None:
-        self._engine, self._executor, self._timeout_s = engine, executor, timeout_s
+    def __init__(self, engine: _Whisper, executor: ThreadPoolExecutor, config: WhisperConfig) -> None:
+        self._engine, self._executor, self._timeout_s = engine, executor, config.timeout_s
+        self._workers = config.workers
+        self._busy: set[Future[str]] = set()
+
+    @property
+    def spare(self) -> bool:
+        return len(self._busy) < max(1, self._workers - 1)
 
     async def transcribe(self, pcm: Pcm) -> str:
-        loop = asyncio.get_running_loop()
+        work = self._executor.submit(self._engine.transcribe, pcm)
+        self._busy.add(work)
+        work.add_done_callback(self._busy.discard)  # a pass that nobody waits for any more still works
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await loop.run_in_executor(self._executor, self._engine.transcribe, pcm)
+                return await asyncio.wrap_future(work)
         except TimeoutError:
             raise EngineError(f"recognition took longer than {self._timeout_s:g} s") from None
         except RuntimeError as error:
@@ -70,7 +78,7 @@ class WhisperRecognizer:
 
 
 class _Whisper:
-    """The synchronous part; runs in the worker thread only."""
+    """The synchronous part; runs in the worker threads only."""
 
     def __init__(self, config: WhisperConfig, folder: Path) -> None:
         self._config = config
@@ -79,6 +87,7 @@ class _Whisper:
             device=config.device,
             compute_type=config.compute_type,
             cpu_threads=config.threads,
+            num_workers=config.workers,
             local_files_only=True,
         )
         core = self._model.model

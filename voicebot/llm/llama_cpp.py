@@ -22,6 +22,7 @@ import xllamacpp
 
 from voicebot.config import LlamaCppConfig
 from voicebot.engines import EngineDead, EngineError, LanguageModel, Message
+from voicebot.llm.requantize import requantized
 from voicebot.models import file_in
 from voicebot.priority import yield_cores
 
@@ -34,9 +35,10 @@ while the rest is being thought of. On two cores the first piece's speech takes 
 
 @asynccontextmanager
 async def open_llama(
-    config: LlamaCppConfig, path: Path, warm: Sequence[Message], lines: int = 1
+    config: LlamaCppConfig, path: Path, warm: Sequence[Message], lines: int = 1, cache: Path | None = None
 ) -> AsyncIterator[LanguageModel]:
-    """Loads the model; `path` is a GGUF file or a folder holding exactly one.
+    """Loads the model; `path` is a GGUF file or a folder holding exactly one, `cache` the
+    model cache, for `config.requantize`.
 
     Computes the prompt `warm` in as many slots as `lines` calls will use. Raises EngineDead.
     """
@@ -44,8 +46,8 @@ async def open_llama(
     try:
         loop = asyncio.get_running_loop()
         try:
-            server = await loop.run_in_executor(executor, _load, config, path)
-        except RuntimeError as error:
+            server = await loop.run_in_executor(executor, _load, config, path, cache)
+        except (RuntimeError, ValueError) as error:
             raise EngineDead(f"llama.cpp cannot load {path}: {error}") from error
         engine = LlamaCpp(server, executor, config)
         await asyncio.gather(*(engine.warm(warm, slot) for slot in range(min(lines, config.parallel))))
@@ -54,10 +56,12 @@ async def open_llama(
         executor.shutdown(wait=True, cancel_futures=True)  # closed streams stop within a token
 
 
-def _load(config: LlamaCppConfig, path: Path) -> Any:
+def _load(config: LlamaCppConfig, path: Path, cache: Path | None) -> Any:
     # llama.cpp's threads inherit the niceness of the one that loads it (on Linux it is a thread's own).
     yield_cores(NICE)
     path = file_in(path, ".gguf")
+    if config.requantize and cache:
+        path = requantized(path, config.requantize, cache)
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
     params.n_parallel = config.parallel
