@@ -441,6 +441,26 @@ def test_a_barge_in_at_the_first_packet_stores_no_word() -> None:
     assert out.records[0]["interrupted"] is True
 
 
+@pytest.mark.parametrize("greeting", [True, False])
+def test_of_a_number_that_was_interrupted_nothing_is_heard(greeting: bool) -> None:
+    """Written as one word, spoken as six: 1.8 s. Without its spoken form two more words would be taken for heard."""
+    text = "Alpha 777777 alpha alpha alpha."
+
+    async def caller(line: Line) -> None:
+        if not greeting:
+            await line.hear_out()
+            await line.say(0.6)
+        await line.until("speaking")
+        await line.wait(1.0)
+        await line.say(0.8)
+        await line.hear_out()
+        line.hang_up()
+
+    agent = AGENT.model_copy(update={"greeting": text}) if greeting else AGENT
+    out = call(caller, Ears("What?", "What?"), Brain(slowly(text), slowly("Bravo.")), agent=agent)
+    assert out.line.finals()[0 if greeting else 1] == "Alpha"
+
+
 @pytest.mark.parametrize("sound", [" ... ", "Uh-huh.", "Mm-hmm, right."])
 def test_a_wordless_barge_in_resumes_and_nothing_is_lost(sound: str) -> None:
     def script(interrupts: bool) -> Script:

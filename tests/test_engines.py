@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -103,6 +104,63 @@ def test_voice_is_the_same_for_the_same_seed(model: Callable[[str], Path]) -> No
 
     first, second = clock.run(main()), clock.run(main(), virtual=True)
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@models
+@pytest.mark.parametrize("timed", [True, False], ids=["durations", "a graph without"])
+def test_voice_tells_where_words_end(
+    model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, timed: bool
+) -> None:
+    """After each comma the voice pauses: the word before it has ended where the sound falls. Between words
+    of very different length a guess is far off: the test's own check, on a graph without durations."""
+    if not timed:
+        monkeypatch.setattr("voicebot.tts.piper.with_durations", lambda _: None)
+    text = "No, absolutely, I, Constantinople, yes, extraordinary, at, breakfast. Dogs are out of the house."
+
+    async def main() -> None:
+        async with open_piper(PiperConfig(), model("en_US-joe-medium")) as voice:
+            first, second = [part async for part in voice.stream(text)]
+        assert (len(first.ends), len(second.ends)) == (8, 6)
+        for part in (first, second):
+            assert [*part.ends] == sorted(part.ends) and part.ends[0] > 0.03
+            assert part.ends[-1] <= len(part.pcm) / voice.rate
+        falls = pauses(first.pcm, voice.rate)
+        assert len(falls) == 7
+        late = [end - fall for end, fall in zip(first.ends[:7], falls, strict=True)]
+        assert all(-0.03 < by < 0.12 for by in late) == timed, late
+
+    def pauses(pcm: Pcm, rate: int) -> list[float]:
+        """Where at least 0.15 s of quiet begin, in seconds; not the last word's end."""
+        step = rate // 100
+        level = np.sqrt((pcm[: len(pcm) // step * step].reshape(-1, step).astype(float) ** 2).mean(1))
+        quiet = "".join(".#"[bool(loud)] for loud in level > 300)
+        return [match.start() / 100 for match in re.finditer(r"\.{15,}(?=#)", quiet)]
+
+    clock.run(main())
+
+
+@models
+def test_words_cut_where_they_end_are_understood(model: Callable[[str], Path]) -> None:
+    """The recognizer hears the words up to the cut; espeak runs "on the", "of the", "in the" together."""
+    text = "The pool is on the second floor of the hotel and it is open early in the morning except Sunday."
+    words = plain(text).split()
+
+    async def main() -> None:
+        config = WhisperConfig()
+        async with (
+            open_piper(PiperConfig(), model("en_US-joe-medium")) as voice,
+            open_whisper(config, model(config.model)) as recognizer,
+        ):
+            [speech] = [part async for part in voice.stream(text)]
+            assert len(speech.ends) == len(words)
+            for count in (7, 10, 15, 18, 19):
+                resampler = Resampler(voice.rate, SPEECH_RATE)
+                cut = resampler(speech.pcm[: int(speech.ends[count - 1] * voice.rate)])
+                end = np.zeros(SPEECH_RATE // 4, np.int16)
+                heard_text = await recognizer.transcribe(np.concatenate([cut, resampler.flush(), end]))
+                assert plain(heard_text).split()[-1] == words[count - 1], heard_text
+
+    clock.run(main())
 
 
 @models

@@ -7,6 +7,7 @@ adds them to its outputs. `word_sounds` finds which phonemes speak which word of
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -103,10 +104,11 @@ def word_sounds(alone: Sequence[int], voice: Sequence[int]) -> list[int]:
     that stands for several, their sounds count in proportion, rounded up: rather late than early.
     """
     text, spoken = [0, *accumulate(alone)], [0, *accumulate(voice)]
+    slope = len(voice) // max(1, len(alone))
     costs = {(0, 0): (0.0, (0, 0))}
     for i in range(len(text)):
         near = i * len(voice) // max(1, len(alone))
-        for j in range(max(0, near - BAND), min(len(voice), near + BAND) + 1):
+        for j in range(max(0, near - BAND - slope), min(len(voice), near + BAND + slope) + 1):
             for di, dj in STEPS:
                 if before := costs.get((i - di, j - dj)):
                     differ = abs(text[i] - text[i - di] - spoken[j] + spoken[j - dj])
@@ -115,11 +117,13 @@ def word_sounds(alone: Sequence[int], voice: Sequence[int]) -> list[int]:
                         costs[i, j] = cost, (i - di, j - dj)
     ends: list[int] = []
     i, j = len(alone), len(voice)
+    end = spoken[j]  # what is the voice's alone belongs to the word before it
     while (i, j) != (0, 0):
         i0, j0 = costs[i, j][1]
         for word in range(i, i0, -1):
-            share = (text[word] - text[i0]) / (text[i] - text[i0]) if word < i and text[i] > text[i0] else 1.0
-            ends.append(spoken[j0] + int(np.ceil(share * (spoken[j] - spoken[j0]))))
+            share = (text[word] - text[i0]) / max(1, text[i] - text[i0])
+            ends.append(end if word == i else spoken[j0] + math.ceil(share * (spoken[j] - spoken[j0])))
+        end = spoken[j0] if i0 < i else end
         i, j = i0, j0
     return ends[::-1]
 
