@@ -29,6 +29,9 @@ class Piece:
     """A stretch of text and the audio that speaks it."""
 
     text: str
+    """As it is written; shorter once it is known that its audio broke off."""
+    written: str
+    """As it is written, to its end."""
     spoken: str
     """What the voice reads for it: numbers in words, no markup."""
     ends: list[float] = field(default_factory=list)
@@ -55,7 +58,7 @@ class Playout:
     def add(self, text: str, spoken: str | None = None) -> Piece:
         """A new piece; its audio follows with `feed`, and `end_piece` closes it. `spoken` is what the
         voice was given, if that is not the text."""
-        piece = Piece(text, text if spoken is None else spoken)
+        piece = Piece(text, text, text if spoken is None else spoken)
         self._pieces.append(piece)
         return piece
 
@@ -72,8 +75,7 @@ class Playout:
 
     def cut_piece(self, piece: Piece) -> None:
         """No more audio of it will come; its text is cut to the words that were made."""
-        piece.text = written_words(piece.text, piece.spoken, len(piece.ends))
-        piece.spoken = " ".join(piece.spoken.split()[: len(piece.ends)])
+        piece.text = written_words(piece.written, piece.spoken, len(piece.ends))
         piece.whole = True
 
     def end(self) -> None:
@@ -158,7 +160,7 @@ class Playout:
         if piece.whole and piece.played >= piece.made:
             return piece.text
         ended = bisect_right(piece.ends, piece.played / self.rate) if piece.played else 0
-        return written_words(piece.text, piece.spoken, ended)
+        return written_words(piece.written, piece.spoken, ended)
 
 
 def written_words(text: str, spoken: str, count: int) -> str:

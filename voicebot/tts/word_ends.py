@@ -108,7 +108,7 @@ def word_sounds(alone: Sequence[int], voice: Sequence[int]) -> list[int]:
     costs = {(0, 0): (0.0, (0, 0))}
     for i in range(len(text)):
         near = i * len(voice) // max(1, len(alone))
-        for j in range(max(0, near - BAND - slope), min(len(voice), near + BAND + slope) + 1):
+        for j in range(max(0, near - BAND), min(len(voice), near + BAND + slope) + 1):
             for di, dj in STEPS:
                 if before := costs.get((i - di, j - dj)):
                     differ = abs(text[i] - text[i - di] - spoken[j] + spoken[j - dj])
