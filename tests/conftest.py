@@ -67,7 +67,7 @@ def say(tmp_path_factory: pytest.TempPathFactory, model: Callable[[str], Path]) 
                 if i:
                     parts.append(np.zeros(int(pause_s * 48_000), np.int16))
                 async with aclosing(voice.stream(text)) as stream:
-                    speech = np.concatenate([part async for part in stream])
+                    speech = np.concatenate([part.pcm async for part in stream])
                 parts += [resampler(speech), resampler.flush()]
             parts.append(np.zeros(int(tail_s * 48_000), np.int16))
             return np.concatenate(parts)

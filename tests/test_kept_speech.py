@@ -5,8 +5,7 @@ from collections.abc import AsyncGenerator
 import numpy as np
 import pytest
 
-from voicebot.audio.frames import Pcm
-from voicebot.engines import EngineError
+from voicebot.engines import EngineError, Speech
 from voicebot.tts.kept import LONGEST, MOST, KeptSpeech
 
 
@@ -19,22 +18,23 @@ class Voice:
         self.asked: list[str] = []
         self.fails = False
 
-    async def stream(self, text: str) -> AsyncGenerator[Pcm, None]:
+    async def stream(self, text: str) -> AsyncGenerator[Speech, None]:
         self.asked.append(text)
-        yield np.full(3, len(text), np.int16)
+        yield Speech(np.full(3, len(text), np.int16), (0.1, 0.2))
         if self.fails:
             raise EngineError("broken")
-        yield np.full(2, len(self.asked), np.int16)
+        yield Speech(np.full(2, len(self.asked), np.int16), (0.3,))
 
 
-async def spoken(voice: KeptSpeech, text: str) -> list[list[int]]:
-    return [part.tolist() async for part in voice.stream(text)]
+async def spoken(voice: KeptSpeech, text: str) -> list[tuple[list[int], tuple[float, ...]]]:
+    return [(part.pcm.tolist(), part.ends) async for part in voice.stream(text)]
 
 
 async def test_the_second_time_costs_nothing_and_sounds_the_same() -> None:
     voice = Voice()
     kept = KeptSpeech(voice)
     first = await spoken(kept, "Sure,")
+    assert [ends for _, ends in first] == [(0.1, 0.2), (0.3,)]
     assert await spoken(kept, " Sure,") == first
     assert voice.asked == ["Sure,"]
     assert kept.rate == 16000

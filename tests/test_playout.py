@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voicebot.audio.frames import Pcm
-from voicebot.playout import Playout
+from voicebot.engines import Speech
+from voicebot.playout import Playout, written_words
 
 RATE = 16_000
 FRAME = 320
@@ -19,11 +20,20 @@ def ramp(samples: int, start: int = 1) -> Pcm:
     return ((np.arange(samples) + start) % 30_000 + 1).astype(np.int16)
 
 
+def evenly(text: str, pcm: Pcm, rate: int = RATE) -> Speech:
+    """Speech whose characters are all equally long."""
+    ends, at = [], 0
+    for word in text.split():
+        at = text.index(word, at) + len(word)
+        ends.append(at / len(text) * len(pcm) / rate)
+    return Speech(pcm, tuple(ends))
+
+
 def playing(*pieces: tuple[str, Pcm], rate: int = RATE) -> Playout:
     playout = Playout(rate, RATE)
     for text, pcm in pieces:
         piece = playout.add(text)
-        playout.feed(piece, pcm)
+        playout.feed(piece, evenly(text, pcm, rate))
         playout.end_piece(piece)
     playout.end()
     return playout
@@ -49,7 +59,7 @@ def test_silence_while_a_piece_is_still_made_and_after_the_end() -> None:
     playout = Playout(RATE, RATE)
     piece = playout.add("Hello.")
     assert not playout.next_frame().any()
-    playout.feed(piece, ramp(FRAME))
+    playout.feed(piece, Speech(ramp(FRAME), (0.02,)))
     assert playout.next_frame().all()
     assert not playout.next_frame().any()
     assert not playout.done
@@ -85,12 +95,117 @@ def test_heard_stops_at_the_piece_that_is_playing() -> None:
 def test_a_piece_whose_audio_broke_off_is_heard_as_far_as_it_was_made() -> None:
     playout = Playout(RATE, RATE)
     piece = playout.add("one two three four five six seven eight")
-    playout.feed(piece, ramp(RATE // 2))
+    playout.feed(piece, Speech(ramp(RATE // 2), (0.2, 0.5)))
+    playout.next_frame()
     playout.cut_piece(piece)
     playout.end()
     while not playout.done:
         playout.next_frame()
-    assert playout.heard() in ("one", "one two", "one two three")
+    assert playout.heard() == "one two"
+
+
+def test_a_piece_that_breaks_off_is_heard_as_before_and_no_further() -> None:
+    playout = Playout(RATE, RATE)
+    piece = playout.add("10-12 p.m. then", "ten to twelve p m then")
+    playout.feed(piece, Speech(ramp(RATE), (0.2, 0.4, 0.6, 0.8)))
+    for _ in range(35):
+        playout.next_frame()
+    assert playout.heard() == "10-12"
+    playout.cut_piece(piece)
+    assert playout.heard() == "10-12"
+    playout.end()
+    while not playout.done:
+        playout.next_frame()
+    assert playout.heard() == "10-12"  # "p" is not "p.m."
+
+
+@pytest.mark.parametrize(("frames", "most"), [(0, 0), (1, 0), (10, 1)], ids=["0 ms", "20 ms", "200 ms"])
+def test_a_barge_in_at_the_beginning_leaves_hardly_a_word(frames: int, most: int) -> None:
+    """Short words and long ones, in speech whose first word ends early: the history gets no more."""
+    for ends in ((0.15, 0.25, 0.4), (0.2, 0.21, 0.4), (0.206, 0.3, 0.4), (0.026, 0.206, 0.4)):
+        playout = Playout(RATE, RATE)
+        piece = playout.add("I am incomprehensible.")
+        playout.feed(piece, Speech(ramp(RATE), ends))
+        for _ in range(frames):
+            playout.next_frame()
+        playout.hold()
+        assert len(playout.heard().split()) == sum(end <= frames * 0.02 for end in ends) <= most
+        playout.next_frame()  # 5 ms of fade
+        assert len(playout.heard().split()) <= most
+
+
+def test_a_word_without_sound_is_not_heard_before_the_first_frame() -> None:
+    playout = Playout(RATE, RATE)
+    piece = playout.add("- Hello.")
+    playout.feed(piece, Speech(ramp(RATE), (0.0, 0.4)))
+    assert playout.heard() == ""
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(40, 900), min_size=1, max_size=5), min_size=1, max_size=5),
+    st.integers(0, 400),
+    st.sampled_from([8_000, 16_000, 48_000]),
+)
+def test_at_any_offset_the_words_are_those_played_at_most_one_early(
+    parts: list[list[int]], frames: int, rate: int
+) -> None:
+    """Words of known length in ms, several parts to a piece: the word in the air, or the one before it, is
+    the last one heard."""
+    playout = Playout(16_000, rate)
+    truth, at, names = [], 0.0, []
+    piece = None
+    for i, lengths in enumerate(parts):
+        if i % 2 == 0:
+            words = [f"w{len(names) + n}" for n in range(sum(map(len, parts[i : i + 2])))]
+            names += words
+            piece = playout.add(" ".join(words) + " ")
+        assert piece
+        ends = np.cumsum(lengths) / 1000
+        playout.feed(piece, Speech(ramp(int(ends[-1] * 16_000)), tuple(ends.tolist())))
+        truth += [at + float(end) for end in ends]
+        at = truth[-1]
+        if i % 2 or i == len(parts) - 1:
+            playout.end_piece(piece)
+    playout.end()
+    for _ in range(frames):
+        playout.next_frame()
+    playout.hold()
+    heard = playout.heard().split()
+    assert heard == names[: len(heard)]
+    finished = sum(end <= frames * 0.02 + 1e-9 for end in truth)
+    assert finished - 1 <= len(heard) <= min(len(names), finished + (0 if frames == 0 else 1))
+    # Rounding of the resampler's length aside, exactly the finished ones:
+    clear = all(abs(end - frames * 0.02) > 0.005 for end in truth)
+    assert not clear or len(heard) == finished
+
+
+@pytest.mark.parametrize(
+    ("text", "spoken", "heard"),
+    [
+        (
+            "It is $5 now.",
+            "It is five dollars now.",
+            ["", "It", "It is", "It is", "It is $5", "It is $5 now."],
+        ),
+        ("**Sure** - ok!", "Sure, ok!", ["", "**Sure**", "**Sure** - ok!"]),
+        (
+            "Dr. Who, no. 7",
+            "Doctor Who, number seven",
+            ["", "Dr.", "Dr. Who,", "Dr. Who, no.", "Dr. Who, no. 7"],
+        ),
+        ("a b", "A b", ["", "a", "a b"]),
+        (
+            "10-12 p.m. then",
+            "ten to twelve p m then",
+            ["", "", "", "10-12", "10-12", "10-12 p.m.", "10-12 p.m. then"],
+        ),
+    ],
+)
+def test_words_written_otherwise_than_spoken_count_when_they_have_been_spoken(
+    text: str, spoken: str, heard: list[str]
+) -> None:
+    assert [written_words(text, spoken, count) for count in range(len(spoken.split()) + 1)] == heard
 
 
 def test_hold_fades_to_silence_in_one_frame_and_resume_goes_on_at_the_next_sample() -> None:

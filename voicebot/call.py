@@ -20,12 +20,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from voicebot.audio.ear import Ear
 from voicebot.audio.frames import FRAME_S, Pcm, audible, silence
 from voicebot.config import AgentConfig, Config
-from voicebot.engines import EngineDead, EngineError, Engines, Message, TurnModel
+from voicebot.engines import EngineDead, EngineError, Engines, Message, Speech, TurnModel
 from voicebot.history import History
 from voicebot.latency import TurnRecord
 from voicebot.playout import Playout
@@ -58,16 +56,17 @@ class _Over(Exception):
 class Phrases:
     """The agent's fixed phrases as audio, made once: they are there even if the engines are not."""
 
-    pcm: Mapping[str, Pcm]
+    speech: Mapping[str, tuple[str, list[Speech]]]
+    """By the phrase as it is written: as it is spoken, and its audio."""
 
     @classmethod
     async def make(cls, engines: Engines, agent: AgentConfig) -> Phrases:
-        made: dict[str, Pcm] = {}
+        made: dict[str, tuple[str, list[Speech]]] = {}
         texts = (agent.greeting, agent.idle_question, agent.goodbye, agent.apology, agent.apology_hangup)
         for text in filter(None, texts):
             spoken = Speakable(lexicon=agent.lexicon)(text)
             async with aclosing(engines.synthesizer.stream(spoken)) as parts:
-                made[text] = np.concatenate([np.zeros(0, np.int16), *[part async for part in parts]])
+                made[text] = spoken, [part async for part in parts]
         return cls(made)
 
 
@@ -367,8 +366,10 @@ class Call:
             self._act(self._core.finished(self._loop.time()))
             return
         playout = self._new_playout()
-        piece = playout.add(text)
-        playout.feed(piece, self._phrases.pcm[text])
+        spoken, parts = self._phrases.speech[text]
+        piece = playout.add(text, spoken)
+        for part in parts:
+            playout.feed(piece, part)
         playout.end_piece(piece)
         playout.end()
         self._playing = Reply(playout, interruptible=interruptible, remembered=remembered, then=then)

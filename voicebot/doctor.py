@@ -160,7 +160,7 @@ async def _engines(config: Config, show: Callable[[Finding], None]) -> None:
 async def _self_tests(engines: Engines) -> AsyncIterator[Finding]:
     started = time.perf_counter()
     async with aclosing(engines.synthesizer.stream(SENTENCE)) as parts:
-        speech = np.concatenate([part async for part in parts])
+        speech = np.concatenate([part.pcm async for part in parts])
     seconds = len(speech) / engines.synthesizer.rate
     yield Finding("voice", f"{seconds:.1f} s of speech in {_ms_since(started)}", 0.5 < seconds < 20)
 

@@ -56,13 +56,23 @@ class LanguageModel(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Speech:
+    """A part of what a text sounds like, and which words it brings to their end."""
+
+    pcm: Pcm
+    ends: tuple[float, ...]
+    """When each word that ends in this part has been spoken: seconds from its first sample, never falling.
+    Words are what `str.split` gives; the parts of a text together have one for each, in order."""
+
+
 class Synthesizer(Protocol):
     @property
     def rate(self) -> int:
         """Samples per second of what `stream` gives."""
         ...
 
-    def stream(self, text: str) -> AsyncGenerator[Pcm, None]:
+    def stream(self, text: str) -> AsyncGenerator[Speech, None]:
         """Speech as it is made, leading silence trimmed. Closing stops the work. Raises EngineError."""
         ...
 

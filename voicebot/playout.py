@@ -1,23 +1,27 @@
 """One thing that the bot says, cut into 20 ms frames, with a memory of how much of it was heard.
 
-Everything is added with the text it speaks, so that after an interruption the history can be cut to
-the words that were sent. Sans-IO: the call asks for a frame every 20 ms.
+Everything is added with the text it speaks and the times at which its words end, so that after an
+interruption the history can be cut to the words that were sent. Sans-IO: the call asks for a frame every
+20 ms.
 """
 
 from __future__ import annotations
 
+import re
+import string
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 
 import numpy as np
 
 from voicebot.audio.frames import FRAME_S, Pcm, silence
 from voicebot.audio.resample import Resampler
+from voicebot.engines import Speech
 
 FADE_S = 0.005
 """Ramp at a hold and when going on: shorter clicks, longer would be heard as a word cut later."""
-SLOWEST_SPEECH_S = 0.09
-"""Seconds per character, at most, to guess how long a piece is that is still being made."""
 
 
 @dataclass
@@ -25,6 +29,13 @@ class Piece:
     """A stretch of text and the audio that speaks it."""
 
     text: str
+    """As it is written; shorter once it is known that its audio broke off."""
+    written: str
+    """As it is written, to its end."""
+    spoken: str
+    """What the voice reads for it: numbers in words, no markup."""
+    ends: list[float] = field(default_factory=list)
+    """Seconds from the piece's start at which each spoken word made so far has ended."""
     pcm: list[Pcm] = field(default_factory=list)
     made: int = 0
     """Samples made so far."""
@@ -44,16 +55,18 @@ class Playout:
         self._faded = False  # the hold has begun: its first frame fades out, the first one after it in
         self._ending = False  # no more pieces will come
 
-    def add(self, text: str) -> Piece:
-        """A new piece; its audio follows with `feed`, and `end_piece` closes it."""
-        piece = Piece(text)
+    def add(self, text: str, spoken: str | None = None) -> Piece:
+        """A new piece; its audio follows with `feed`, and `end_piece` closes it. `spoken` is what the
+        voice was given, if that is not the text."""
+        piece = Piece(text, text, text if spoken is None else spoken)
         self._pieces.append(piece)
         return piece
 
-    def feed(self, piece: Piece, pcm: Pcm) -> None:
+    def feed(self, piece: Piece, speech: Speech) -> None:
         """Audio of a piece. Each call's audio is resampled whole: it begins and ends in silence."""
         resampler = Resampler(self._source_rate, self.rate)
-        out = np.concatenate([resampler(pcm), resampler.flush()])
+        out = np.concatenate([resampler(speech.pcm), resampler.flush()])
+        piece.ends += [piece.made / self.rate + end for end in speech.ends]
         piece.pcm.append(out)
         piece.made += len(out)
 
@@ -61,8 +74,8 @@ class Playout:
         piece.whole = True
 
     def cut_piece(self, piece: Piece) -> None:
-        """No more audio of it will come; its text is cut to what can have been spoken."""
-        piece.text = _words_within(piece.text, piece.made / self._longest(piece))
+        """No more audio of it will come; its text is cut to the words that were made."""
+        piece.text = written_words(piece.written, piece.spoken, len(piece.ends))
         piece.whole = True
 
     def end(self) -> None:
@@ -91,7 +104,12 @@ class Playout:
         return "".join([*self._heard, *(piece.text for piece in self._pieces if piece.played)])
 
     def heard(self) -> str:
-        """The text played so far, in whole words, rounded down."""
+        """The text played so far, in whole words, rounded down.
+
+        Played means sent. The transport may still hold a frame or two (20-40 ms), less than a word: what
+        is rounded down covers it, for the last word here is at latest the one that the caller is hearing,
+        and what was sent cannot be taken back.
+        """
         text = "".join(self._heard)
         for piece in self._pieces:
             words = self._words_played(piece)
@@ -141,17 +159,27 @@ class Playout:
     def _words_played(self, piece: Piece) -> str:
         if piece.whole and piece.played >= piece.made:
             return piece.text
-        length = piece.made if piece.whole else max(piece.made, self._longest(piece))
-        return _words_within(piece.text, piece.played / length)
-
-    def _longest(self, piece: Piece) -> float:
-        """Samples that the piece will have at most."""
-        return max(1, len(piece.text)) * SLOWEST_SPEECH_S * self.rate
+        ended = bisect_right(piece.ends, piece.played / self.rate) if piece.played else 0
+        return written_words(piece.written, piece.spoken, ended)
 
 
-def _words_within(text: str, fraction: float) -> str:
-    """The words in the first part of a text, rounded down."""
-    end = int(len(text) * min(1.0, fraction))
-    while 0 < end < len(text) and not text[end].isspace():
-        end -= 1
-    return text[:end]
+def written_words(text: str, spoken: str, count: int) -> str:
+    """The part of a written text that the first `count` words of its spoken form speak, rounded down.
+
+    Words that both have are the same. Between these, words written otherwise than they are spoken (7:30,
+    "seven thirty") count in proportion: all of them only with the last word that speaks them.
+    """
+    written = [*re.finditer(r"\S+", text)]
+    ours, theirs = [_plain(word[0]) for word in written], [_plain(word) for word in spoken.split()]
+    if count >= len(theirs):
+        return text
+    done = 0
+    for _, i, i_end, j, j_end in SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
+        if count > j:
+            done = i_end if count >= j_end else i + (i_end - i) * (count - j) // (j_end - j)
+    return text[: written[done - 1].end()] if done else ""
+
+
+def _plain(word: str) -> str:
+    """As far as a word is heard."""
+    return word.strip(string.punctuation + "“”‘’…—–").lower()

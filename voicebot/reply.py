@@ -95,15 +95,15 @@ async def compose(
 async def _speak(reply: Reply, record: TurnRecord, text: str, spoken: str, voice: Synthesizer) -> None:
     """One piece through the synthesizer into the playout."""
     loop, playout = asyncio.get_running_loop(), reply.playout
-    piece = playout.add(text)
+    piece = playout.add(text, spoken)
     record.mark("first_chunk", loop.time())
     try:
         with worked(record, "tts"):
             async with aclosing(voice.stream(spoken)) as parts:
-                async for pcm in parts:
+                async for part in parts:
                     record.mark("first_audio", loop.time())
                     reply.fed = True
-                    playout.feed(piece, pcm)
+                    playout.feed(piece, part)
     except EngineError:
         playout.cut_piece(piece)
         raise

@@ -59,7 +59,7 @@ async def synthesize(voice: Synthesizer, folder: Path) -> list[Path]:
     paths = []
     for number, question in enumerate(QUESTIONS):
         async with aclosing(voice.stream(question)) as parts:
-            pcm = np.concatenate([part async for part in parts])
+            pcm = np.concatenate([part.pcm async for part in parts])
         path = folder / f"q{number}.wav"
         with wave.open(str(path), "wb") as file:
             file.setnchannels(1)

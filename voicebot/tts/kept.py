@@ -10,8 +10,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 
-from voicebot.audio.frames import Pcm
-from voicebot.engines import Synthesizer
+from voicebot.engines import Speech, Synthesizer
 
 LONGEST = 40
 """Characters: about three seconds, the first piece of an answer. Longer ones hardly repeat."""
@@ -24,25 +23,25 @@ class KeptSpeech:
 
     def __init__(self, engine: Synthesizer) -> None:
         self._engine = engine
-        self._kept: OrderedDict[str, list[Pcm]] = OrderedDict()
+        self._kept: OrderedDict[str, list[Speech]] = OrderedDict()
 
     @property
     def rate(self) -> int:
         return self._engine.rate
 
-    async def stream(self, text: str) -> AsyncGenerator[Pcm, None]:
+    async def stream(self, text: str) -> AsyncGenerator[Speech, None]:
         """As the engine's own, from memory if it can. Speech that was not made to its end is not kept."""
         key = text.strip()
         if key in self._kept:
             self._kept.move_to_end(key)
-            for pcm in self._kept[key]:
-                yield pcm
+            for part in self._kept[key]:
+                yield part
             return
-        made: list[Pcm] = []
+        made: list[Speech] = []
         async with aclosing(self._engine.stream(text)) as parts:
-            async for pcm in parts:
-                made.append(pcm)
-                yield pcm
+            async for part in parts:
+                made.append(part)
+                yield part
         if len(key) <= LONGEST:
             self._kept[key] = made
             if len(self._kept) > MOST:
