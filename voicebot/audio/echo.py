@@ -68,13 +68,13 @@ GAIN_SMOOTH = 0.6
 CLEAR = 0.003
 """Echo below this share of what is heard (-25 dB) leaves it untouched."""
 
-MEMORY = 16 * HOP
-"""Samples, 160 ms, in which another lag is looked for."""
+MEMORY = 12 * HOP
+"""Samples, 120 ms, in which another lag is looked for."""
 MAX_JUMP, MIN_JUMP = 960, 8
 """Samples: a jump of the delay is a packet or three. Smaller ones the filter follows by itself."""
-EXPLAINS = 0.35
+EXPLAINS = 0.3
 """Share of what is heard that the other lag must explain, and twice what the present one does."""
-UNEXPECTED = 3.0
+UNEXPECTED = 2.0
 """Residual, by its estimate, from which it is worth looking."""
 
 _Floats = npt.NDArray[np.float32]
