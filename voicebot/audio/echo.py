@@ -52,11 +52,17 @@ NEW_ECHO = 0.1 * ECHO_GAIN / PARTITIONS
 """The same for an echo that was not there before."""
 SMOOTH = 0.8
 """Power per block is smoothed over 50 ms."""
+FLOOR = HOP * (60 / 32768) ** 2
+"""Power of a bin at least (noise of -55 dBFS): a filter must not be learned from hiss on both sides."""
 TOO_UNSURE = 2.0
 """Uncertainty above so many times the power that is left is corrected: less is left than was feared."""
+BLAME = 5.0
+"""So many times a partition's share of the uncertainty is taken from it at once, half at most."""
 UNKNOWN_DB, MOST_LEFT_DB = 20.0, -3.0
 """What is left of the echo, by its estimate: at first, and the most that it may rise to. At -3 dB a
 caller as loud as the echo still passes."""
+KNOWN_DB = -2.0
+"""When less was left at some time, there is an echo."""
 RISE_DB, FALL = 0.1, 0.02
 """Per block: it rises by 10 dB/s, too slow for a barge-in to be taken for echo, and falls in 0.5 s."""
 MARGIN = 2.0
@@ -129,6 +135,7 @@ class EchoCanceller:
         """
         if self._waiting is None:
             self._waiting = np.zeros(-len(pcm) % HOP, np.int16)
+            self._next = len(self._reference) - RESERVE  # what was sent before could not be heard
         pcm = np.concatenate([self._waiting, pcm])
         whole = len(pcm) - len(pcm) % HOP
         self._waiting = pcm[whole:]
@@ -159,6 +166,8 @@ class EchoCanceller:
         before, self._gain = self._gain, gain
         if echo_power + self._echo < CLEAR * self._total:
             return pcm
+        if self._left_db >= KNOWN_DB:
+            left = heard  # what seems to be an echo may be chance
         out = left * np.linspace(before, gain, HOP, dtype=np.float32) * FULL_SCALE
         return np.clip(np.round(out), -32768, 32767).astype(np.int16)
 
@@ -180,12 +189,12 @@ class EchoCanceller:
         power = _power(left)
         self._power += (1 - SMOOTH) * (power - self._power)
         self._feared += (1 - SMOOTH) * (unsure / 2 - self._feared)  # half of a frame is heard
-        step = doubt / (unsure + 2 * self._power + 1e-9)
+        step = doubt / (unsure + 2 * np.maximum(self._power, FLOOR))
         self._filter += step * played.conj() * left
         doubt -= 0.5 * step * shares
         # More doubt than there is power left is wrong: in the partitions that make it up.
         excess = 1 - np.minimum(1.0, TOO_UNSURE * self._power / (self._feared + 1e-12))
-        doubt *= 1 - 0.5 * excess * np.minimum(1.0, 5 * shares / (unsure + 1e-12))
+        doubt *= 1 - 0.5 * excess * np.minimum(1.0, BLAME * shares / (unsure + 1e-12))
         # A partition's response is a block long; one is cut to it at a time, to spare time.
         at = self._blocks % PARTITIONS
         self._blocks += 1
@@ -210,7 +219,8 @@ class EchoCanceller:
                 self._left_db += min(RISE_DB, FALL * change, MOST_LEFT_DB - self._left_db)
         share = 10 ** (self._left_db / 10)
         most = MARGIN * min(share, 10 ** (MOST_LEFT_DB / 10)) * self._tail + feared
-        residual = min(most, MARGIN * share * self._tail)
+        known = self._left_db < KNOWN_DB
+        residual = min(most, MARGIN * share * self._tail) if known else feared
         self._echo += (1 - GAIN_SMOOTH) * (residual - self._echo)
         self._total += (1 - GAIN_SMOOTH) * (left - self._total)
         return math.sqrt(max(0.0, 1 - self._echo / (self._total + 1e-12)))
