@@ -63,12 +63,12 @@ def test_frames_of_any_length_lose_nothing() -> None:
 
 
 def test_without_an_echo_speech_over_the_bot_is_nearly_untouched() -> None:
-    """A headset: after 2 s of the bot, a caller 20 dB below it loses less than 3 dB."""
+    """A headset: after 2 s of the bot, a hissing caller 20 dB below it loses less than 4 dB."""
     canceller, bot = EchoCanceller(16_000), noise(5 * SPEECH_RATE, 3000)
     heard = noise(5 * SPEECH_RATE, 4, 2)
     heard[2 * SPEECH_RATE :] += noise(3 * SPEECH_RATE, 300, 3)
     out = play(canceller, bot, heard)
-    assert 20 * np.log10(scenes.level(out[2 * SPEECH_RATE :]) / 300) == pytest.approx(0, abs=3)
+    assert 20 * np.log10(scenes.level(out[2 * SPEECH_RATE :]) / 300) == pytest.approx(0, abs=4)
 
 
 def test_an_echo_is_gone_after_a_second() -> None:
@@ -123,7 +123,7 @@ def test_the_bots_own_voice_is_not_speech(rooms: list[np.ndarray], delay_ms: int
 def test_a_caller_over_the_echo_is_noticed(
     rooms: list[np.ndarray], voices: list[Pcm], delay_ms: int, db: int
 ) -> None:
-    """As loud as the echo: nine of ten within 500 ms, and mostly as fast as without it."""
+    """As loud as the echo: within 500 ms, and mostly as fast as without it."""
     with_echo, without = [], []
     for i, voice in enumerate(voices):
         for found, canceller, level in ((with_echo, scenes.cancelling, db), (without, scenes.Nothing, None)):
@@ -132,8 +132,7 @@ def test_a_caller_over_the_echo_is_noticed(
             )
     late = [a - b for a, b in zip(with_echo, without, strict=True) if a is not None and b is not None]
     assert len(late) == len(voices)
-    assert sorted(s for s in with_echo if s is not None)[-2] <= 0.512  # 16 windows
-    assert max(s for s in with_echo if s is not None) <= 0.8  # one in a noisy hall, far below the bot
+    assert max(s for s in with_echo if s is not None) <= 0.512  # 16 windows
     assert np.median(late) <= SPOKEN_S
 
 
@@ -156,10 +155,9 @@ def test_without_an_echo_the_vad_decides_the_same(
             differ += np.count_nonzero((before.speech >= 0.5) != (after.speech >= 0.5))
             speech += np.count_nonzero(before.speech >= 0.5)
             late.append(after.noticed(end_s)[0] - before.noticed(end_s)[0])
-    assert differ <= (0.02 if gain == 1 else 0.05) * speech
-    assert max(late) <= (0.1 if gain == 1 else 0.2)
-    assert np.median(late) == 0
-    assert not any(late[1::2])  # after the bot nothing changes
+    assert differ <= (0.01 if gain == 1 else 0.03) * speech
+    assert max(late) <= 0.1
+    assert np.count_nonzero(late) <= 1
 
 
 @pytest.mark.models

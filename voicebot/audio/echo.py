@@ -31,7 +31,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from voicebot.audio.frames import SPEECH_RATE, Pcm
+from voicebot.audio.frames import SPEECH_RATE, Pcm, audible
 from voicebot.audio.resample import Resampler
 
 HOP = 160
@@ -164,8 +164,8 @@ class EchoCanceller:
         gain = self._gain_for(float(_power(_spectrum(left)).sum()), echo_power, feared)
         self._follow(heard, estimate)
         before, self._gain = self._gain, gain
-        if echo_power + self._echo < CLEAR * self._total:
-            return pcm
+        if echo_power + self._echo < CLEAR * self._total or not audible(pcm):
+            return pcm  # hiss too: a VAD that hears nothing for long judges the next word otherwise
         if self._left_db >= KNOWN_DB:
             left = heard  # what seems to be an echo may be chance
         out = left * np.linspace(before, gain, HOP, dtype=np.float32) * FULL_SCALE
@@ -219,8 +219,7 @@ class EchoCanceller:
                 self._left_db += min(RISE_DB, FALL * change, MOST_LEFT_DB - self._left_db)
         share = 10 ** (self._left_db / 10)
         most = MARGIN * min(share, 10 ** (MOST_LEFT_DB / 10)) * self._tail + feared
-        known = self._left_db < KNOWN_DB
-        residual = min(most, MARGIN * share * self._tail) if known else feared
+        residual = min(most, MARGIN * share * self._tail)
         self._echo += (1 - GAIN_SMOOTH) * (residual - self._echo)
         self._total += (1 - GAIN_SMOOTH) * (left - self._total)
         return math.sqrt(max(0.0, 1 - self._echo / (self._total + 1e-12)))
