@@ -14,6 +14,16 @@ caller. Three parts:
 3. When the delay jumps (a lost packet, the peer's jitter buffer) what was heard resembles the estimated
    echo at another lag. The reference is moved by that lag; the filter stays.
 
+`python -m tests.echo_scenes`, four rooms, delays of 20 to 250 ms, the bot's voice and ten real callers:
+
+    echo     replies that interrupted themselves   windows that are speech   callers at 0 dB over it
+    -6 dB    all (7.9 a minute) -> none            71 % -> 0 %               284 ms, 476 at most
+    -12 dB   all -> none                           71 % -> 0 %               284 ms, 476 at most
+    -20 dB   all -> none                           72 % -> 0 %               284-316 ms, 476 at most
+
+(without an echo 284 ms). With no echo, callers over the first reply of a call: 0.6 % of the VAD's windows
+are judged otherwise, 2.3 % of callers 20 dB quieter; all were noticed at the same moment.
+
 While the bot has been silent for the filter's length, what is heard is handed through untouched, and so
 it is while nothing of it is echo.
 
@@ -90,7 +100,8 @@ _Spectra = npt.NDArray[np.complex64]
 class EchoCanceller:
     """One call's. `played` takes every frame that is sent, `heard` gives what was heard without its echo.
 
-    Both run on the event loop: 0.5 ms per 20 ms while the bot speaks and 0.8 s after, else 0.02 ms.
+    Both run on the event loop: 0.5-0.9 ms per 20 ms while the bot speaks and 0.8 s after (3-4 % of a
+    core), else 0.06 ms.
     """
 
     def __init__(self, rate: int) -> None:
