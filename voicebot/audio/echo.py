@@ -21,18 +21,19 @@ caller. Three parts:
     -12 dB   all -> none                           71 % -> 0 %               284 ms, 476 at most
     -20 dB   all -> none                           72 % -> 0 %               284-316 ms, 476 at most
 
-(without an echo 284 ms). At -30 dB callers as quiet as that take up to 860 ms. With no echo, eight callers
+(without an echo 284 ms). At -30 dB callers as quiet as that take up to 990 ms. With no echo, eight callers
 over the first reply of a call: 0.6 % of the VAD's windows are judged otherwise, 2.3 % of callers 20 dB
 quieter; all eight were noticed at the same moment. The constants were chosen on these recordings.
 
 While the bot has been silent for the filter's length, what is heard is handed through untouched, and so
 it is while nothing of it is echo.
 
-Why not a library: of those with wheels for x86-64 and ARM, pywebrtc-audio 0.2 (Apache-2.0, 0.4 MB) and
-livekit 1.2 (12 MB) are both WebRTC's AEC3, whose suppressor is made for people who wait for each other,
-and offer no setting for it. pywebrtc-audio left 0-2.6 interruptions a minute, found callers at 0 dB over
-a known echo after 284-1820 ms (600 in the middle, one never), and callers with a headset, no echo at all,
-over the first reply after 850-3950 ms, 3 of 10 never.
+Why not a library: with wheels for x86-64 and ARM there are pyaec 1.0 (speexdsp; its package states no
+licence, so it was not tried) and two more. pywebrtc-audio 0.2 (Apache-2.0, 0.4 MB) and livekit 1.2 (12 MB,
+not measured) are both WebRTC's AEC3, whose suppressor is made for people who wait for each other, and offer
+no setting for it. pywebrtc-audio left 0-2.6 interruptions a minute, found callers at 0 dB over a known echo
+after 284-1820 ms (600 in the middle, one never), and callers with a headset, no echo at all, over the first
+reply after 850-3950 ms, 3 of 10 never.
 """
 
 from __future__ import annotations
