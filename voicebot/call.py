@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from voicebot.audio.ear import Ear
+from voicebot.audio.echo import EchoCanceller
 from voicebot.audio.frames import FRAME_S, Pcm, audible, silence
 from voicebot.config import AgentConfig, Config
 from voicebot.engines import EngineDead, EngineError, Engines, Message, Speech, TurnModel
@@ -89,7 +90,8 @@ class Call:
         self._loop = asyncio.get_running_loop()
         self._start = self._loop.time()
         self._core = core.TurnCore(config.turns, config.call, self._start)
-        self._ear = Ear()
+        self._echo = EchoCanceller(transport.rate) if config.turns.echo_cancellation else None
+        self._ear = Ear(self._echo.heard) if self._echo else Ear()
         self._vad = vad or SileroVad()
         self._silence = silence(round(transport.rate * FRAME_S))
         self._history = History(agent.system_prompt, config.call.history_max_chars)
@@ -151,6 +153,8 @@ class Call:
             playing = self._playing
             frame = playing.playout.next_frame() if playing else self._silence
             await self._transport.send(frame)
+            if self._echo:
+                self._echo.played(frame)
             if playing and playing is self._playing:
                 self._sent(playing, frame)
             due += FRAME_S

@@ -156,6 +156,9 @@ class TurnsConfig(_Section):
     )
     """A caller who says no more than these over the bot is listening: it goes on after a short dip. Lower
     case, no hyphens. "Yes" and "no" may answer a question before its end, and are not among them."""
+    echo_cancellation: bool = True
+    """Takes the bot's own voice out of what the caller's loudspeaker or line sends back. A caller who sends
+    no echo is heard as without it: see voicebot/audio/echo.py for the numbers."""
     model: str | None = "smart-turn-v3.2"
     """Hears how complete a turn sounds: a catalogue id or a path; null for a fixed silence."""
     speculation: bool = True

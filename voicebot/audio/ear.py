@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -18,7 +18,9 @@ KEPT_S = 2.0
 class Ear:
     """Cuts frames of any length and rate into VAD windows and remembers them."""
 
-    def __init__(self) -> None:
+    def __init__(self, clean: Callable[[Pcm], Pcm] = lambda pcm: pcm) -> None:
+        """`clean` changes what is heard, at 16 kHz, before anybody hears it."""
+        self._clean = clean
         self._resampler: Resampler | None = None
         self._rest: Pcm = np.zeros(0, np.int16)
         self._windows: deque[tuple[float, Pcm]] = deque()
@@ -32,7 +34,7 @@ class Ear:
         """
         if self._resampler is None or self._resampler.source != frame.rate:
             self._resampler = Resampler(frame.rate, SPEECH_RATE)  # first frame, or a new codec
-        pcm = np.concatenate([self._rest, self._resampler(frame.pcm)])
+        pcm = np.concatenate([self._rest, self._clean(self._resampler(frame.pcm))])
         for start in range(0, len(pcm) - WINDOW + 1, WINDOW):
             window = pcm[start : start + WINDOW]
             arrival = frame.arrival - (len(pcm) - start - WINDOW) / SPEECH_RATE

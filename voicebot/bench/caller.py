@@ -39,6 +39,8 @@ class Microphone(MediaStreamTrack):
         self.spoken = asyncio.Event()
         self.speech_end: float | None = None
         """When the last speech sample of what was said last was sent."""
+        self.background: Callable[[int], Pcm] | None = None
+        """So many samples at RATE to be heard beside what is said: an echo, noise."""
 
     def say(self, path: Path) -> None:
         """Speaks a recording from now on. Raises RecordingError."""
@@ -61,6 +63,9 @@ class Microphone(MediaStreamTrack):
         if len(part) and not len(self._left):
             self.spoken.set()
         pcm = np.concatenate([part, np.zeros(SIZE - len(part), np.int16)])
+        if self.background:
+            mixed = pcm.astype(np.int32) + self.background(SIZE)
+            pcm = np.clip(mixed, -32768, 32767).astype(np.int16)
         frame = av.AudioFrame.from_ndarray(pcm[np.newaxis], "s16", "mono")
         frame.sample_rate, frame.pts, frame.time_base = RATE, self._sent, fractions.Fraction(1, RATE)
         self._sent += SIZE
@@ -74,6 +79,8 @@ class Caller:
         self.events: list[dict[str, Any]] = []
         self.heard: list[tuple[float, bool]] = []
         """(time, audible) of each frame received."""
+        self.play: Callable[[Pcm], None] = lambda _: None
+        """Is given what is heard."""
         self.changed = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
         if microphone:
@@ -100,7 +107,9 @@ class Caller:
             except MediaStreamError:
                 return
             assert isinstance(frame, av.AudioFrame)
-            self.heard.append((loop.time(), audible(channels_of(frame)[0])))
+            pcm = channels_of(frame)[0]
+            self.heard.append((loop.time(), audible(pcm)))
+            self.play(pcm)
             self.changed.set()
 
     async def offer(self) -> str:
