@@ -26,7 +26,9 @@ PHRASE_HZ = 2600
 
 
 class Ears:
-    """Gives the scripted transcripts in turn."""
+    """Gives the scripted transcripts in turn, one for each pass that is waited for."""
+
+    spare = False
 
     def __init__(self, *texts: str | EngineError, delay: float = 0.1) -> None:
         self.texts, self.delay = list(texts), delay

@@ -4,10 +4,11 @@
         -> Speakable -> synthesizer -> Playout -> transport.send
 
 Two loops run for the length of a call: `_listen` feeds the caller's audio to the turn-taking core,
-`_pace` sends 20 ms of the bot's audio every 20 ms. The core's events are carried out in `_act`. At the
-first hint of a pause `_answer` begins to make an answer; nobody hears it before the core has committed
-to the turn, and it is dropped if the caller goes on. All of this lives in one TaskGroup: when the call
-is over, for whatever reason, so is everything that it started.
+`_pace` sends 20 ms of the bot's audio every 20 ms. The core's events are carried out in `_act`. `_read`
+recognizes the caller's turn again and again while it grows. At the first hint of a pause `_answer` begins
+to make an answer to the words so far; nobody hears it before the core has committed to the turn and the
+whole was read as just these words, and it is dropped if the caller goes on. All of this lives in one
+TaskGroup: when the call is over, for whatever reason, so is everything that it started.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -28,10 +30,11 @@ from voicebot.engines import EngineDead, EngineError, Engines, Message, Speech, 
 from voicebot.history import History
 from voicebot.latency import TurnRecord
 from voicebot.playout import Playout
-from voicebot.reply import Reply, compose, worked
+from voicebot.reply import Reply, compose
 from voicebot.speakable import Speakable
 from voicebot.transports import Transport
 from voicebot.turns import core
+from voicebot.turns.reading import Reading, same_words
 from voicebot.turns.vad import SileroVad
 from voicebot.turns.words import SECOND_JUDGEMENT_S, completeness, is_backchannel
 
@@ -95,6 +98,9 @@ class Call:
         self._vad = vad or SileroVad()
         self._silence = silence(round(transport.rate * FRAME_S))
         self._history = History(agent.system_prompt, config.call.history_max_chars)
+        self._reading = Reading(self._start)
+        self._news = asyncio.Event()
+        """Something happened that may be a reason to recognize."""
         self._playing: Reply | None = None
         """What the caller hears, or will as soon as there is audio."""
         self._next: Reply | None = None
@@ -116,6 +122,7 @@ class Call:
                 if self._agent.greeting:
                     self._say(self._agent.greeting, interruptible=self._agent.greeting_interruptible)
                 self._tasks.create_task(self._listen(), name=f"{self.call_id} listen")
+                self._tasks.create_task(self._read(), name=f"{self.call_id} read")
                 self._tasks.create_task(self._pace(), name=f"{self.call_id} pace")
         except* _Over as over:
             reason = _first(over).reason
@@ -123,6 +130,7 @@ class Call:
             log.exception("%s ended by a fault of this program", self.call_id)
             reason = "internal_error"
         finally:
+            self._engines.load.update(self.call_id, waiting=False, shed=None)
             self._end_open_turns()
             self._emit({"type": "state", "state": "ended", "reason": reason})
         return reason
@@ -185,13 +193,11 @@ class Call:
         for event in events:
             match event:
                 case core.SpeechStarted():
-                    self._started = 0
-                    self._prepare()
+                    self._hear(event.since)
                 case core.BargeIn():
-                    self._started = 0
                     if self._playing:
                         self._playing.playout.hold()
-                    self._prepare()
+                    self._hear(event.since)
                 case core.Resume():
                     if self._playing:
                         self._playing.playout.resume()
@@ -205,40 +211,39 @@ class Call:
                     self._say(self._agent.idle_question)
                 case core.IdleHangup():
                     self._say(self._agent.goodbye, interruptible=False, then="silence")
+        self._news.set()
         self._publish_state()
+        self._engines.load.update(self.call_id, waiting=self._waited_for(), shed=self._shed_if_any())
+
+    def _hear(self, since: float) -> None:
+        """A turn begins."""
+        self._started = 0
+        self._reading = Reading(since)
+        self._prepare()
 
     def _begin(self, pause: core.Pause | core.Commit) -> Reply:
         """The caller has paused: finds out whether the turn sounds over, and starts to answer it."""
-        self._started += 1
         record = TurnRecord(self.call_id, pause.turn, self._start, self._config.latency)
-        record.started = self._started
         record.mark("speech_end", pause.speech_end)
         record.mark("ingested", pause.ingested)
-        reply = Reply(self._new_playout(), pause.turn, record, committed=False)
+        playout = self._new_playout()
         if self._config.turns.speculation:
-            self._start_answer(reply, pause)
+            record.work_start = self._loop.time()
+        self._next = reply = Reply(playout, pause.turn, record, committed=False, speech_end=pause.speech_end)
         if self._engines.turn_model:
-            self._spawn(reply, self._judge(reply, self._engines.turn_model, pause.speech_end), "judge")
-        self._next = reply
+            self._spawn(reply, self._judge(reply, self._engines.turn_model), "judge")
+        self._words(reply)
         return reply
-
-    def _start_answer(self, reply: Reply, pause: core.Pause | core.Commit) -> None:
-        assert reply.record
-        reply.record.work_start = self._loop.time()
-        pcm = self._ear.utterance(self._heard_since(), pause.speech_end + SETTLING_S)
-        self._spawn(reply, self._answer(reply, pcm), "answer")
 
     def _commit(self, event: core.Commit) -> None:
         reply = self._next or self._begin(event)
         assert reply.record
         reply.committed = True
         reply.record.mark("commit", self._loop.time())
-        if reply.record.work_start is None:
-            self._start_answer(reply, event)
         self._advance(reply)
 
     def _spawn(self, reply: Reply, work: Coroutine[Any, Any, None], name: str) -> None:
-        reply.tasks.append(self._tasks.create_task(work, name=f"{self.call_id} turn {reply.turn} {name}"))
+        reply.tasks[name] = self._tasks.create_task(work, name=f"{self.call_id} turn {reply.turn} {name}")
 
     def _heard_since(self) -> float:
         """Where the audio of the present turn begins."""
@@ -255,37 +260,98 @@ class Call:
 
     def _advance(self, reply: Reply) -> None:
         """Lets an answer out once its turn is over and its words are known."""
-        if reply is not self._next or not reply.committed or (reply.text is None and reply.failure is None):
+        if reply is not self._next or not reply.committed or reply.text is None:
             return
         self._next = None
         if reply.failure:
             self._failed(reply, reply.failure)
             return
-        words = self._says_something(reply)
+        words = self._says_something(reply.text)
         self._act(self._core.recognized(self._loop.time(), reply.turn, words=words))
         if not words:
             return
         if self._playing:
             self._end_reply(self._playing, interrupted=True)
         self._playing = reply
-        self._caption("user", reply.text or "", reply.turn, final=False)
+        self._caption("user", reply.text, reply.turn, final=False)
+        self._answer(reply, reply.text)
 
-    def _says_something(self, reply: Reply) -> bool:
+    def _says_something(self, said: str) -> bool:
         """Words that want an answer; over the bot, "uh-huh" does not."""
         held = self._core.bot is core.Bot.HELD
-        said = reply.text or ""
         return _has_words(said) and not (held and is_backchannel(said, self._config.turns.backchannels))
+
+    # Recognizing.
+
+    async def _read(self) -> None:
+        """Recognizes the turn while it grows, and all of it when it pauses."""
+        while True:
+            if not self._reading_due():
+                self._news.clear()
+                await self._news.wait()
+                continue
+            reading, until = self._reading, self._ear.newest
+            if self._next:
+                until = min(until, self._next.speech_end + SETTLING_S)
+            pcm = self._ear.utterance(self._heard_since(), until)
+            started, failure = time.perf_counter(), None
+            try:
+                text = await self._engines.recognizer.transcribe(pcm)
+            except EngineError as error:
+                text, failure = "", error
+            if reading is not self._reading:
+                continue  # another turn has begun
+            reading.done(until, text, time.perf_counter() - started)
+            if self._next:
+                self._words(self._next, failure)
+
+    def _reading_due(self) -> bool:
+        turn = self._core
+        if not turn.in_turn:
+            return False
+        spoken = self._next.speech_end if self._next else turn.speech_end
+        speculation = self._config.turns.speculation
+        if not (speculation or (self._next and self._next.committed)):
+            return False
+        spare = speculation and self._engines.recognizer.spare
+        return self._reading.due(
+            self._ear.newest,
+            spoken,
+            paused=self._next is not None or self._ear.newest > spoken,  # a silent window was heard
+            spare=spare and not self._engines.load.others_wait(self.call_id),
+        )
+
+    def _words(self, reply: Reply, failure: EngineError | None = None) -> None:
+        """What is known of the words of a turn that has paused, or is over."""
+        reading = self._reading
+        if reply.text is not None or not reply.record:
+            return
+        if reading.covers(reply.speech_end):
+            reply.record.mark("transcript", self._loop.time())
+            reply.record.work["asr"] = reading.took_s
+            reply.text = reply.record.user_text = reading.text
+            if failure:
+                reply.stop_answer()
+                reply.failure = failure
+        words = reply.text if reply.text is not None else reading.guess(reply.speech_end)
+        if words is not None and not reply.failure:
+            if self._says_something(words):  # asked before a held bot goes on
+                self._answer(reply, words)
+            elif reply.answers:
+                reply.stop_answer()
+            self._report_completeness(reply)
+        self._advance(reply)
 
     # Answering.
 
-    async def _judge(self, reply: Reply, model: TurnModel, speech_end: float) -> None:
+    async def _judge(self, reply: Reply, model: TurnModel) -> None:
         """Tells the core how complete the turn sounds, and again when more silence says more."""
         try:
             while not reply.committed:
                 pcm = self._ear.utterance(self._heard_since(), self._loop.time())
                 reply.sounds = await model.completeness(pcm)
                 self._report_completeness(reply)
-                wait_s = speech_end + SECOND_JUDGEMENT_S - self._loop.time()
+                wait_s = reply.speech_end + SECOND_JUDGEMENT_S - self._loop.time()
                 if wait_s <= 0:
                     return
                 await asyncio.sleep(wait_s)
@@ -296,28 +362,45 @@ class Call:
         """Sound and words together; an unfinished phrase is not a finished turn, however it sounds."""
         if reply.sounds is None or reply is not self._next or not reply.record:
             return
-        listening = bool(reply.text) and not self._says_something(reply)
-        complete = 1.0 if listening else completeness(reply.sounds, reply.text)
-        self._act(self._core.completeness(self._loop.time(), reply.turn, self._core.speech_end, complete))
+        text = reply.text if reply.text is not None else self._reading.guess(reply.speech_end)
+        listening = bool(text) and not self._says_something(text or "")
+        complete = 1.0 if listening else completeness(reply.sounds, text)
+        self._act(self._core.completeness(self._loop.time(), reply.turn, reply.speech_end, complete))
 
-    async def _answer(self, reply: Reply, pcm: Pcm) -> None:
+    def _answer(self, reply: Reply, words: str) -> None:
+        """Begins to make an answer to these words, unless that is being done, or others go first."""
         assert reply.record
-        try:
-            with worked(reply.record, "asr"):
-                text = await self._engines.recognizer.transcribe(pcm)
-            reply.record.mark("transcript", self._loop.time())
-            reply.text = reply.record.user_text = text
-            answer = self._says_something(reply)  # before a held bot goes on
-            self._report_completeness(reply)
-            self._advance(reply)
-            if answer:
-                await self._compose(reply, text)
-                self._errors = 0
-        except EngineError as error:
-            reply.failure = error
-            if reply is self._playing:
-                self._failed(reply, error)
-            self._advance(reply)
+        if reply.answers is not None and same_words(reply.answers, words):
+            return
+        load, record = self._engines.load, reply.record
+        if not reply.committed and not load.may_speculate(self.call_id):
+            record.shed = True
+        if not reply.committed and not (self._config.turns.speculation and load.may_speculate(self.call_id)):
+            return
+        reply.stop_answer()
+        self._started += 1
+        record.started = self._started
+        record.work_start = record.work_start or self._loop.time()
+        record.kept, record.guessed = not reply.committed, reply.text is None
+        reply.answers = words
+        self._spawn(reply, self._compose(reply, words), "answer")
+
+    def _waited_for(self) -> bool:
+        """The caller's turn is over, and no sound of an answer was heard."""
+        if self._next and self._next.committed:
+            return True
+        playing = self._playing
+        return playing is not None and playing.record is not None and not playing.audible
+
+    def _shed_if_any(self) -> Callable[[], None] | None:
+        reply = self._next
+        return self._shed if reply and reply.answers is not None and not reply.committed else None
+
+    def _shed(self) -> None:
+        """Others wait: the answer is made when this caller's turn is over."""
+        if self._next and self._next.record and not self._next.committed:
+            self._next.stop_answer()
+            self._next.record.shed = True
 
     def _prepare(self) -> None:
         """While the caller speaks the language model reads the conversation so far."""
@@ -336,9 +419,15 @@ class Call:
         cut = held.playout.heard() if held and held.remembered else ""
         return self._history.prompt(user_text, cut)
 
-    async def _compose(self, reply: Reply, user_text: str) -> None:
-        prompt = self._prompt(user_text, reply)
-        await compose(reply, prompt, self._engines, self._config, self._agent)
+    async def _compose(self, reply: Reply, words: str) -> None:
+        try:
+            await compose(reply, self._prompt(words, reply), self._engines, self._config, self._agent)
+            self._errors = 0
+        except EngineError as error:
+            reply.failure = error
+            if reply is self._playing:
+                self._failed(reply, error)
+            self._advance(reply)
 
     def _failed(self, reply: Reply, error: EngineError) -> None:
         """An apology, kept out of the history; none when the caller has heard part of an answer."""

@@ -163,6 +163,9 @@ class TurnsConfig(_Section):
     """Hears how complete a turn sounds: a catalogue id or a path; null for a fixed silence."""
     speculation: bool = True
     """Work on an answer begins at the first hint of a pause, and is dropped if the caller goes on."""
+    answers_at_once: int = Field(1, ge=0)
+    """Over all calls: while so many answers are in the making no speculative one is begun, and a speculative
+    one is shed when a caller who waits needs its place. Raise it with what the language model can serve."""
     pause_ms: int = Field(64, ge=32)
     """Silence that is such a hint."""
     endpoint_min_ms: int = Field(288, ge=64)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from threadpoolctl import threadpool_limits
 
 from voicebot.audio.frames import Pcm
 from voicebot.config import AgentConfig, Config
+from voicebot.load import Load
 
 
 class EngineError(Exception):
@@ -89,6 +90,7 @@ class Engines:
     llm: LanguageModel
     synthesizer: Synthesizer
     turn_model: TurnModel | None = None
+    load: Load = field(default_factory=lambda: Load(1))
 
 
 @asynccontextmanager
@@ -130,4 +132,5 @@ async def open_engines(config: Config, agent: AgentConfig, lines: int = 1) -> As
             model,
             speech,
             await stack.enter_async_context(open_smart_turn(turn)) if turn else None,
+            Load(config.turns.answers_at_once),
         )

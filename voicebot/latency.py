@@ -43,8 +43,15 @@ class TurnRecord:
     error: str | None = None
     marks: dict[str, int] = field(default_factory=dict)
     """Whole microseconds from the call's start: integers, so that sums are exact."""
-    started: int = 1
-    """Answers begun for this turn; all but the last were dropped because the caller went on."""
+    started: int = 0
+    """Answers begun for this turn; all but the last were dropped, because the caller went on or had other
+    words than were read first."""
+    kept: bool = False
+    """The answer was begun before the commit."""
+    guessed: bool = False
+    """It was begun on words that the last pass of the recognizer then confirmed."""
+    shed: bool = False
+    """Work in advance was stopped, or not begun, because callers waited."""
     work_start: float | None = None
     """When work on the answer began, on the loop's clock; before the commit if it was speculative."""
     work: dict[str, float] = field(default_factory=dict)
@@ -55,6 +62,13 @@ class TurnRecord:
         if name not in MARKS:
             raise ValueError(f"unknown mark {name!r}; known: {', '.join(MARKS)}")
         self.marks.setdefault(name, round((at - self.call_start) * 1e6))
+
+    def restart(self) -> None:
+        """The answer is begun anew: marks of the one before it go."""
+        for name in ("first_token", "first_chunk", "first_audio"):
+            self.marks.pop(name, None)
+        for stage in ("llm", "tts"):
+            self.work.pop(stage, None)
 
     def stages_ms(self) -> dict[str, float | None]:
         """Milliseconds by stage; None from the first mark that is missing at the end of the path.
@@ -113,7 +127,10 @@ class TurnRecord:
             "stages_ms": self.stages_ms(),
             "speculation": {
                 "started": self.started,
-                "dropped": self.started - 1,
+                "dropped": max(0, self.started - 1),
+                "kept": self.kept,
+                "guessed": self.guessed,
+                "shed": self.shed,
                 "saved_ms": self.saved_ms(),
             },
             "work_ms": {name: round(value * 1000, 1) for name, value in self.work.items()},

@@ -55,6 +55,10 @@ class Playout:
         self._faded = False  # the hold has begun: its first frame fades out, the first one after it in
         self._ending = False  # no more pieces will come
 
+    def fresh(self) -> Playout:
+        """An empty one at the same rates."""
+        return Playout(self._source_rate, self.rate)
+
     def add(self, text: str, spoken: str | None = None) -> Piece:
         """A new piece; its audio follows with `feed`, and `end_piece` closes it. `spoken` is what the
         voice was given, if that is not the text."""

@@ -27,8 +27,12 @@ class Reply:
     record: TurnRecord | None = None
     committed: bool = True
     """False while it is speculation: it may not be heard or shown."""
+    speech_end: float = 0.0
+    """Arrival of the turn's last speech sample, in a turn's answer."""
     text: str | None = None
-    """The caller's words, once they are recognized."""
+    """The caller's words, once all of them are recognized; "" if that failed."""
+    answers: str | None = None
+    """The words that an answer is being made to: a guess as long as `text` is not known."""
     failure: EngineError | None = None
     sounds: float | None = None
     """How complete the turn sounds, 0..1."""
@@ -41,13 +45,24 @@ class Reply:
     fed: bool = False
     """Some audio was made."""
     captions: str = ""
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    """What makes it: "answer", and "judge", which finds out whether the turn is over."""
 
     def cancel(self) -> None:
         """Stops what makes it, down into the engines; the task that calls this goes on."""
-        for task in self.tasks:
+        for task in self.tasks.values():
             if task is not asyncio.current_task():
                 task.cancel()
+
+    def stop_answer(self) -> None:
+        """Drops what was made of the answer so far; nothing of it was heard."""
+        if answer := self.tasks.pop("answer", None):
+            answer.cancel()
+        self.answers = self.failure = None
+        self.playout = self.playout.fresh()
+        self.fed = False
+        if self.record:
+            self.record.restart()
 
 
 async def compose(

@@ -24,6 +24,8 @@ class Ear:
         self._resampler: Resampler | None = None
         self._rest: Pcm = np.zeros(0, np.int16)
         self._windows: deque[tuple[float, Pcm]] = deque()
+        self.newest = 0.0
+        """Arrival of the last sample of the last whole window."""
         self.keep_from: float | None = None
         """Arrival time from which audio must be kept (an utterance is being heard), or None."""
 
@@ -39,6 +41,7 @@ class Ear:
             window = pcm[start : start + WINDOW]
             arrival = frame.arrival - (len(pcm) - start - WINDOW) / SPEECH_RATE
             self._windows.append((arrival, window))
+            self.newest = arrival
             yield window, arrival
         self._rest = pcm[len(pcm) - len(pcm) % WINDOW :]
         oldest = frame.arrival - KEPT_S if self.keep_from is None else self.keep_from

@@ -249,9 +249,14 @@ class TurnCore:
         return self._speech_end
 
     @property
+    def in_turn(self) -> bool:
+        """The caller has said something that is not answered yet, or is saying it."""
+        return self._confirmed or self._open
+
+    @property
     def since(self) -> float | None:
         """From when on the caller's audio may still be needed; None when it may go."""
-        if self._confirmed or self._open:
+        if self.in_turn:
             return self._turn_start
         return None if self.caller is Caller.SILENT else self._speech_start
 
