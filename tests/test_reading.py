@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tests.test_call import LONG, TONES, Brain, Ears, Line, Voice, call, settings_of, slowly
 from tests.test_speculation import SPECULATIVE, at, one_question
 from voicebot.audio.frames import SPEECH_RATE, Pcm
+from voicebot.engines import EngineError
 from voicebot.load import Load
-from voicebot.turns.reading import SHARE, STEP_S, Reading, common_words, same_words
+from voicebot.turns.reading import SHARE, STEP_S, Reading
 
 
 class Growing(Ears):
@@ -91,6 +92,28 @@ def test_a_guess_is_never_heard_while_the_whole_is_not_read() -> None:
     assert sum(stages) == pytest.approx(record["mouth_to_ear_ms"], abs=1e-6)
 
 
+def test_a_pass_that_fails_before_the_hint_of_a_pause_is_apologized_for() -> None:
+    out = call(
+        one_question, Ears(EngineError("deaf"), delay=0.01), Brain(slowly("Alpha.")), config=SPECULATIVE
+    )
+    [record] = out.records
+    assert record["error"] == "deaf"
+    assert out.line.finals() == ["Hello there.", "So sorry."]
+
+
+def test_a_pass_that_fails_while_the_caller_speaks_costs_nothing() -> None:
+    class Stumbling(Growing):
+        async def transcribe(self, pcm: Pcm) -> str:
+            text = await super().transcribe(pcm)
+            if len(self.heard) == 1:
+                raise EngineError("deaf")
+            return text
+
+    out = call(one_question, Stumbling(lambda _: "What?"), Brain(slowly("Alpha.")), config=SPECULATIVE)
+    [record] = out.records
+    assert (record["error"], record["user_text"], record["bot_text"]) == (None, "What?", "Alpha.")
+
+
 def test_without_speculation_the_recognizer_is_asked_once_and_after_the_commit() -> None:
     ears = Growing(lambda _: "What time is it?")
     out = call(one_question, ears, Brain(slowly("Alpha.")), config=settings_of(turns={"speculation": False}))
@@ -112,23 +135,11 @@ def test_passes_are_few_when_they_are_slow_or_others_need_the_recognizer() -> No
     assert not reading.due(1.5, 1.0, paused=True, spare=True), "all was heard"
 
 
-def test_a_guess_is_recent_and_the_beginning_stays() -> None:
+def test_a_guess_is_recent() -> None:
     reading = Reading(0.0)
     reading.done(1.0, "I want a", 0.1)
     assert reading.guess(1.2) == "I want a"
     assert reading.guess(1.5) is None
-    reading.done(1.5, "I want, a room", 0.1)
-    assert reading.stable == "I want, a"
-    reading.done(2.0, "I won a room", 0.1)
-    assert reading.stable == "I"
-
-
-@given(st.text(), st.text())
-def test_common_words_begin_both(one: str, other: str) -> None:
-    common = common_words(one, other)
-    count = len(common.split())
-    assert common.split() == other.split()[:count]
-    assert same_words(" ".join(one.split()[:count]), common)
 
 
 def test_speculation_gives_way_to_callers_who_wait() -> None:

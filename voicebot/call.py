@@ -294,16 +294,18 @@ class Call:
             if self._next:
                 until = min(until, self._next.speech_end + SETTLING_S)
             pcm = self._ear.utterance(self._heard_since(), until)
-            started, failure = time.perf_counter(), None
+            started, worked = self._loop.time(), time.perf_counter()
+            failure = None
             try:
                 text = await self._engines.recognizer.transcribe(pcm)
             except EngineError as error:
                 text, failure = "", error
             if reading is not self._reading:
                 continue  # another turn has begun
-            reading.done(until, text, time.perf_counter() - started)
+            reading.worked_s = time.perf_counter() - worked
+            reading.done(until, text, self._loop.time() - started, failure)
             if self._next:
-                self._words(self._next, failure)
+                self._words(self._next)
 
     def _reading_due(self) -> bool:
         turn = self._core
@@ -321,20 +323,20 @@ class Call:
             spare=spare and not self._engines.load.others_wait(self.call_id),
         )
 
-    def _words(self, reply: Reply, failure: EngineError | None = None) -> None:
+    def _words(self, reply: Reply) -> None:
         """What is known of the words of a turn that has paused, or is over."""
         reading = self._reading
         if reply.text is not None or not reply.record:
             return
         if reading.covers(reply.speech_end):
             reply.record.mark("transcript", self._loop.time())
-            reply.record.work["asr"] = reading.took_s
+            reply.record.work["asr"] = reading.worked_s
             reply.text = reply.record.user_text = reading.text
-            if failure:
+            if reading.failure:
                 reply.stop_answer()
-                reply.failure = failure
+                reply.failure = reading.failure
         words = reply.text if reply.text is not None else reading.guess(reply.speech_end)
-        if words is not None and not reply.failure:
+        if words is not None and not reading.failure:
             if self._says_something(words):  # asked before a held bot goes on
                 self._answer(reply, words)
             elif reply.answers:

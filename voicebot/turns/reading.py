@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 import re
 
+from voicebot.engines import EngineError
+
 STEP_S = 0.25
 """Speech, at least, between the beginnings of two passes while the caller speaks."""
 SHARE = 0.5
@@ -29,11 +31,11 @@ class Reading:
         """Of the last pass."""
         self.until = -math.inf
         """Arrival of the last sample that the last pass was given."""
-        self.stable = ""
-        """The first words of the turn that two passes in a row agreed on (local agreement: Liu et al. 2020,
-        arXiv:2005.11185): it is unlikely that they change."""
-        self.took_s = 0.0
-        """How long the last pass took."""
+        self.failure: EngineError | None = None
+        """Why the last pass gave no words."""
+        self.worked_s = 0.0
+        """Real time that it took."""
+        self._took_s = 0.0
 
     def due(self, newest: float, speech_end: float, *, paused: bool, spare: bool) -> bool:
         """Whether a pass over the audio up to `newest` should begin now.
@@ -43,12 +45,14 @@ class Reading:
         """
         if paused:
             return not self.covers(speech_end)
-        return spare and newest - max(self.until, self._since) >= max(STEP_S, self.took_s / SHARE)
+        return spare and newest - max(self.until, self._since) >= max(STEP_S, self._took_s / SHARE)
 
-    def done(self, until: float, text: str, took_s: float) -> None:
-        """A pass over the audio up to `until` gave these words."""
-        self.stable = common_words(self.text, text)
-        self.text, self.until, self.took_s = text, until, took_s
+    def done(self, until: float, text: str, took_s: float, failure: EngineError | None = None) -> None:
+        """A pass over the audio up to `until` gave these words, or none because of a failure.
+
+        `took_s` is on the call's clock: a replay on the virtual one makes the same passes every time.
+        """
+        self.text, self.until, self._took_s, self.failure = text, until, took_s, failure
 
     def covers(self, speech_end: float) -> bool:
         """Whether the last pass heard all the speech."""
@@ -62,15 +66,6 @@ class Reading:
 def same_words(one: str, other: str) -> bool:
     """True if two texts differ in no more than case and marks."""
     return _plain(one) == _plain(other)
-
-
-def common_words(one: str, other: str) -> str:
-    """The words at the beginning of `other` that are in `one` too, as `other` writes them."""
-    words = other.split()
-    for number, (was, now) in enumerate(zip(one.split(), words, strict=False)):
-        if not same_words(was, now):
-            return " ".join(words[:number])
-    return " ".join(words[: len(one.split())])
 
 
 def _plain(text: str) -> list[str]:
