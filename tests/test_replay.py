@@ -41,7 +41,7 @@ def test_two_runs_at_max_speed_give_the_same_turns(say: Callable[..., Path], tmp
     call = say(
         "What time is check in?",
         "Can I bring my dog?",
-        "No, stop. Is the wifi free?",
+        "Stop, is the wifi free?",
         pause_s=5.0,
         lead_s=4.0,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -58,23 +58,28 @@ class WhisperRecognizer:
     def __init__(self, engine: _Whisper, executor: ThreadPoolExecutor, config: WhisperConfig) -> None:
         self._engine, self._executor, self._timeout_s = engine, executor, config.timeout_s
         self._workers = config.workers
-        self._busy: set[Future[str]] = set()
+        self._busy: list[int] = []  # one item for each pass that runs, waited for or not
 
     @property
     def spare(self) -> bool:
         return len(self._busy) < max(1, self._workers - 1)
 
     async def transcribe(self, pcm: Pcm) -> str:
-        work = self._executor.submit(self._engine.transcribe, pcm)
-        self._busy.add(work)
-        work.add_done_callback(self._busy.discard)  # a pass that nobody waits for any more still works
+        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await asyncio.wrap_future(work)
+                return await loop.run_in_executor(self._executor, self._pass, pcm)
         except TimeoutError:
             raise EngineError(f"recognition took longer than {self._timeout_s:g} s") from None
         except RuntimeError as error:
             raise EngineError(f"recognition failed: {error}") from error
+
+    def _pass(self, pcm: Pcm) -> str:
+        self._busy.append(1)
+        try:
+            return self._engine.transcribe(pcm)
+        finally:
+            self._busy.pop()
 
 
 class _Whisper:
