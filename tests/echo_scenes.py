@@ -79,7 +79,7 @@ def bot_speech() -> list[Pcm]:
             for line in LINES:
                 resampler = Resampler(voice.rate, SPEECH_RATE)
                 async with aclosing(voice.stream(line)) as stream:
-                    pcm = np.concatenate([part async for part in stream])
+                    pcm = np.concatenate([part.pcm async for part in stream])
                 spoken.append(np.concatenate([resampler(pcm), resampler.flush()]))
         return spoken
 
