@@ -21,7 +21,7 @@ import pytest
 from voicebot import clock
 from voicebot.audio.frames import Pcm
 from voicebot.audio.recordings import write_wav
-from voicebot.audio.resample import Resampler
+from voicebot.audio.resample import resampled
 from voicebot.config import PiperConfig, load_config
 from voicebot.models import ModelError, load_catalogue, resolve
 from voicebot.tts.piper import open_piper
@@ -61,14 +61,13 @@ def say(tmp_path_factory: pytest.TempPathFactory, model: Callable[[str], Path]) 
 
     async def synthesize(texts: tuple[str, ...], pause_s: float, lead_s: float, tail_s: float) -> Pcm:
         async with open_piper(PiperConfig(seed=7), model("en_US-joe-medium")) as voice:
-            resampler = Resampler(voice.rate, 48_000)
             parts: list[Pcm] = [np.zeros(int(lead_s * 48_000), np.int16)]
             for i, text in enumerate(texts):
                 if i:
                     parts.append(np.zeros(int(pause_s * 48_000), np.int16))
                 async with aclosing(voice.stream(text)) as stream:
                     speech = np.concatenate([part.pcm async for part in stream])
-                parts += [resampler(speech), resampler.flush()]
+                parts.append(resampled(speech, voice.rate, 48_000))
             parts.append(np.zeros(int(tail_s * 48_000), np.int16))
             return np.concatenate(parts)
 

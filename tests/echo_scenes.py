@@ -22,7 +22,7 @@ from voicebot import clock
 from voicebot.audio.echo import EchoCanceller
 from voicebot.audio.frames import SPEECH_RATE, Pcm
 from voicebot.audio.recordings import read_recording
-from voicebot.audio.resample import Resampler
+from voicebot.audio.resample import resampled
 from voicebot.config import CallConfig, PiperConfig, TurnsConfig, load_config
 from voicebot.models import load_catalogue, resolve
 from voicebot.tts.piper import open_piper
@@ -62,12 +62,6 @@ def cancelling() -> Canceller:
     return EchoCanceller(SPEECH_RATE)
 
 
-def at_16k(path: Path) -> Pcm:
-    recording = read_recording(path)
-    resampler = Resampler(recording.rate, SPEECH_RATE)
-    return np.concatenate([resampler(recording.pcm), resampler.flush()])
-
-
 @lru_cache(maxsize=1)
 def bot_speech() -> list[Pcm]:
     """LINES, spoken by the embedded configuration's voice."""
@@ -77,10 +71,9 @@ def bot_speech() -> list[Pcm]:
         spoken = []
         async with open_piper(PiperConfig(seed=7), model) as voice:
             for line in LINES:
-                resampler = Resampler(voice.rate, SPEECH_RATE)
                 async with aclosing(voice.stream(line)) as stream:
                     pcm = np.concatenate([part.pcm async for part in stream])
-                spoken.append(np.concatenate([resampler(pcm), resampler.flush()]))
+                spoken.append(resampled(pcm, voice.rate, SPEECH_RATE))
         return spoken
 
     return clock.run(speak())
@@ -92,7 +85,7 @@ def callers(recordings: Path, count: int = 10, most_s: float = 5.0) -> list[Pcm]
     for line in (recordings / "utterances.jsonl").read_text().splitlines():
         entry = json.loads(line)
         if entry["file"].startswith("utt/") and len(found) < count:
-            pcm = at_16k(recordings / entry["file"])
+            pcm = read_recording(recordings / entry["file"]).at(SPEECH_RATE)
             start, end = (int(entry[key] * SPEECH_RATE) for key in ("speech_start", "speech_end"))
             found.append(pcm[start : min(end, start + int(most_s * SPEECH_RATE))])
     return found
@@ -100,7 +93,9 @@ def callers(recordings: Path, count: int = 10, most_s: float = 5.0) -> list[Pcm]
 
 def room(recordings: Path, number: int) -> np.ndarray:
     """The response of room 0..3, from the direct sound on, fading out within ROOM_S."""
-    response = at_16k(recordings / "rir" / f"speechbrain_rir{number + 1}.flac").astype(float)
+    response = (
+        read_recording(recordings / "rir" / f"speechbrain_rir{number + 1}.flac").at(SPEECH_RATE).astype(float)
+    )
     direct = int(np.abs(response).argmax())
     response = response[max(0, direct - 16) :][: int(ROOM_S * SPEECH_RATE)]
     return response * np.linspace(1, 0, len(response)) ** 2

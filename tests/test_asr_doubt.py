@@ -17,7 +17,6 @@ from voicebot.asr.doubt import nothing_said, voiced, words_of
 from voicebot.asr.faster_whisper import cut_loop, features, open_whisper
 from voicebot.audio.frames import SPEECH_RATE, Pcm
 from voicebot.audio.recordings import read_recording
-from voicebot.audio.resample import Resampler
 from voicebot.config import WhisperConfig
 
 models = pytest.mark.models
@@ -207,9 +206,7 @@ def plain(text: str) -> str:
 
 def piece(path: Path, start: float, end: float | None, channel: int = 0) -> Pcm:
     """16 kHz audio of a recording from `start` to `end`, in seconds."""
-    recording = read_recording(path, channel)
-    resampler = Resampler(recording.rate, SPEECH_RATE)
-    pcm = np.concatenate([resampler(recording.pcm), resampler.flush()])
+    pcm = read_recording(path, channel).at(SPEECH_RATE)
     return pcm[int(start * SPEECH_RATE) : None if end is None else int(end * SPEECH_RATE)]
 
 

@@ -13,6 +13,7 @@ from tests import echo_scenes as scenes
 from tests.conftest import RunningServer
 from voicebot.audio.echo import HOP, STALE, EchoCanceller
 from voicebot.audio.frames import SPEECH_RATE, Pcm
+from voicebot.audio.recordings import read_recording
 from voicebot.audio.resample import Resampler
 from voicebot.bench.caller import RATE, calling
 
@@ -165,7 +166,7 @@ def test_a_short_answer_after_the_bot_is_heard_and_its_tail_is_not(
     rooms: list[np.ndarray], say: Callable[..., Path]
 ) -> None:
     """ "Yes" 300 ms after the last sample was sent, while the echo of the last words still comes in."""
-    yes = scenes.at_16k(say("Yes.", lead_s=0.0))
+    yes = read_recording(say("Yes.", lead_s=0.0)).at(SPEECH_RATE)
     canceller = scenes.cancelling()
     for number, line in enumerate(scenes.bot_speech()):
         sent = scenes.said(line)

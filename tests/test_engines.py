@@ -17,7 +17,7 @@ from voicebot import clock
 from voicebot.asr.faster_whisper import cut_loop, open_whisper, split_long
 from voicebot.audio.frames import SPEECH_RATE, Pcm
 from voicebot.audio.recordings import read_recording
-from voicebot.audio.resample import Resampler
+from voicebot.audio.resample import resampled
 from voicebot.config import LlamaCppConfig, PiperConfig, WhisperConfig
 from voicebot.engines import EngineDead, EngineError, Message
 from voicebot.llm.llama_cpp import open_llama
@@ -30,12 +30,6 @@ PROMPT = [
     Message("system", "You are the phone assistant of a hotel."),
     Message("user", "Tell me about the pool."),
 ]
-
-
-def heard(path: Path) -> Pcm:
-    recording = read_recording(path)
-    resampler = Resampler(recording.rate, SPEECH_RATE)
-    return np.concatenate([resampler(recording.pcm), resampler.flush()])
 
 
 @models
@@ -156,10 +150,11 @@ def test_words_cut_where_they_end_are_understood(model: Callable[[str], Path]) -
             [speech] = [part async for part in voice.stream(text)]
             assert len(speech.ends) == len(words)
             for count in (7, 10, 15, 18, 19):
-                resampler = Resampler(voice.rate, SPEECH_RATE)
-                cut = resampler(speech.pcm[: int(speech.ends[count - 1] * voice.rate)])
+                cut = speech.pcm[: int(speech.ends[count - 1] * voice.rate)]
                 end = np.zeros(SPEECH_RATE // 4, np.int16)
-                heard_text = await recognizer.transcribe(np.concatenate([cut, resampler.flush(), end]))
+                heard_text = await recognizer.transcribe(
+                    np.concatenate([resampled(cut, voice.rate, SPEECH_RATE), end])
+                )
                 assert plain(heard_text).split()[-1] == words[count - 1], heard_text
 
     clock.run(main())
@@ -170,7 +165,9 @@ def test_recognizer_understands_the_voice(model: Callable[[str], Path], say: Cal
     async def main() -> None:
         config = WhisperConfig()
         async with open_whisper(config, model(config.model)) as recognizer:
-            text = await recognizer.transcribe(heard(say("Can I bring my dog to the hotel?")))
+            text = await recognizer.transcribe(
+                read_recording(say("Can I bring my dog to the hotel?")).at(SPEECH_RATE)
+            )
             assert jiwer.wer("can i bring my dog to the hotel", plain(text)) <= 0.15
             assert await recognizer.transcribe(np.zeros(3 * SPEECH_RATE, np.int16)) == ""
 
@@ -188,7 +185,13 @@ def test_word_error_rate_on_real_recordings(model: Callable[[str], Path], record
             for line in (recordings / "utterances.jsonl").read_text().splitlines():
                 entry = json.loads(line)
                 wanted.append(plain(entry["text"]))
-                got.append(plain(await recognizer.transcribe(heard(recordings / entry["file"]))))
+                got.append(
+                    plain(
+                        await recognizer.transcribe(
+                            read_recording(recordings / entry["file"]).at(SPEECH_RATE)
+                        )
+                    )
+                )
         return wanted, got
 
     wanted, got = clock.run(main())

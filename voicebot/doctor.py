@@ -21,7 +21,7 @@ from rich.markup import escape
 from rich.progress import Progress
 
 from voicebot.audio.frames import SPEECH_RATE
-from voicebot.audio.resample import Resampler
+from voicebot.audio.resample import resampled
 from voicebot.config import Config, ConfigError, load_config
 from voicebot.engines import EngineError, Engines, Message, open_engines
 from voicebot.models import ModelError, load_catalogue, resolve, verify
@@ -164,8 +164,7 @@ async def _self_tests(engines: Engines) -> AsyncIterator[Finding]:
     seconds = len(speech) / engines.synthesizer.rate
     yield Finding("voice", f"{seconds:.1f} s of speech in {_ms_since(started)}", 0.5 < seconds < 20)
 
-    resampler = Resampler(engines.synthesizer.rate, SPEECH_RATE)
-    heard_pcm = np.concatenate([resampler(speech), resampler.flush()])
+    heard_pcm = resampled(speech, engines.synthesizer.rate, SPEECH_RATE)
     started = time.perf_counter()
     text = await engines.recognizer.transcribe(heard_pcm)
     took = _ms_since(started)

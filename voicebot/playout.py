@@ -17,7 +17,7 @@ from difflib import SequenceMatcher
 import numpy as np
 
 from voicebot.audio.frames import FRAME_S, Pcm, silence
-from voicebot.audio.resample import Resampler
+from voicebot.audio.resample import resampled
 from voicebot.engines import Speech
 
 FADE_S = 0.005
@@ -68,8 +68,7 @@ class Playout:
 
     def feed(self, piece: Piece, speech: Speech) -> None:
         """Audio of a piece. Each call's audio is resampled whole: it begins and ends in silence."""
-        resampler = Resampler(self._source_rate, self.rate)
-        out = np.concatenate([resampler(speech.pcm), resampler.flush()])
+        out = resampled(speech.pcm, self._source_rate, self.rate)
         piece.ends += [piece.made / self.rate + end for end in speech.ends]
         piece.pcm.append(out)
         piece.made += len(out)

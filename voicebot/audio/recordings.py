@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voicebot.audio.frames import Pcm, audible, channels_of
+from voicebot.audio.resample import resampled
 
 TRUNCATION_TOLERANCE_S = 0.5
 """Encoders' padding and rounding make a file's stated length differ from its samples by less."""
@@ -31,6 +32,10 @@ class Recording:
     @property
     def seconds(self) -> float:
         return len(self.pcm) / self.rate
+
+    def at(self, rate: int) -> Pcm:
+        """The same audio at so many samples per second."""
+        return resampled(self.pcm, self.rate, rate)
 
 
 def read_recording(path: Path, channel: int = 0) -> Recording:

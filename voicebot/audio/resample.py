@@ -41,6 +41,12 @@ class Resampler:
         return rest
 
 
+def resampled(pcm: Pcm, source: int, target: int) -> Pcm:
+    """Audio that is whole, from its first sample to its last."""
+    resampler = Resampler(source, target)
+    return np.concatenate([resampler(pcm), resampler.flush()])
+
+
 def _joined(frames: list[av.AudioFrame]) -> Pcm:
     parts = [channels_of(frame)[0] for frame in frames]
     return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.int16), *parts])

@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import jiwer
-import numpy as np
 from rich.table import Table
 from whisper_normalizer.english import EnglishTextNormalizer
 
 from voicebot.asr.faster_whisper import open_whisper
 from voicebot.audio.frames import SPEECH_RATE, Pcm
 from voicebot.audio.recordings import read_recording
-from voicebot.audio.resample import Resampler
 from voicebot.bench.report import quantile
 from voicebot.config import WhisperConfig
 from voicebot.engines import Recognizer
@@ -118,13 +116,13 @@ def read_utterances(folder: Path) -> tuple[list[Utterance], list[str]]:
 
 
 def _whole(folder: Path, entry: dict[str, Any]) -> Iterator[Utterance]:
-    pcm = _audio(folder / entry["file"], 0)
+    pcm = read_recording(folder / entry["file"]).at(SPEECH_RATE)
     yield Utterance(entry["file"], entry.get("domain", "utterances"), pcm, entry["text"])
 
 
 def _of_call(folder: Path, entry: dict[str, Any]) -> Iterator[Utterance]:
     channels = entry["channels"]
-    pcms = [_audio(folder / entry["file"], channel) for channel in range(len(channels))]
+    pcms = [read_recording(folder / entry["file"], n).at(SPEECH_RATE) for n in range(len(channels))]
     for turn in entry["turns"]:
         if turn.get("confidence") != "high":
             continue
@@ -134,12 +132,6 @@ def _of_call(folder: Path, entry: dict[str, Any]) -> Iterator[Utterance]:
         pcm = pcms[channels.index(turn["who"]) if alone else 0]
         part = pcm[int(start * SPEECH_RATE) : int(end * SPEECH_RATE)]
         yield Utterance(f"{entry['file']} {turn['start']:g} s", ALONE if alone else MIXED, part, turn["text"])
-
-
-def _audio(path: Path, channel: int) -> Pcm:
-    recording = read_recording(path, channel)
-    resampler = Resampler(recording.rate, SPEECH_RATE)
-    return np.concatenate([resampler(recording.pcm), resampler.flush()])
 
 
 async def bench_asr(

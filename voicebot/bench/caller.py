@@ -18,7 +18,6 @@ from aiortc.mediastreams import MediaStreamError
 
 from voicebot.audio.frames import Pcm, audible, channels_of
 from voicebot.audio.recordings import read_recording
-from voicebot.audio.resample import Resampler
 
 RATE, SIZE = 48_000, 960
 SPOKEN = 300
@@ -44,9 +43,7 @@ class Microphone(MediaStreamTrack):
 
     def say(self, path: Path) -> None:
         """Speaks a recording from now on. Raises RecordingError."""
-        recording = read_recording(path)
-        resampler = Resampler(recording.rate, RATE)
-        self._left = np.concatenate([resampler(recording.pcm), resampler.flush()])
+        self._left = read_recording(path).at(RATE)
         loud = np.flatnonzero(np.abs(self._left.astype(np.int32)) > SPOKEN)
         self._speech_left = int(loud[-1]) + 1 if loud.size else 0
         self.speech_end = None

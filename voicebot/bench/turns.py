@@ -24,7 +24,6 @@ import numpy as np
 from voicebot.audio.ear import Ear
 from voicebot.audio.frames import SPEECH_RATE, Frame, Pcm
 from voicebot.audio.recordings import read_recording
-from voicebot.audio.resample import Resampler
 from voicebot.bench.report import quantile
 from voicebot.config import CallConfig, TurnsConfig
 from voicebot.engines import Recognizer, TurnModel
@@ -134,7 +133,8 @@ def read_turns(folder: Path) -> tuple[list[Turn], list[str]]:
 
 
 def _whole(folder: Path, kind: str, entry: dict[str, Any], left_out: list[str]) -> Iterator[Turn]:
-    turn = Turn(entry["file"], kind, _audio(folder / entry["file"], 0), entry["speech_end"])
+    pcm = read_recording(folder / entry["file"]).at(SPEECH_RATE)
+    turn = Turn(entry["file"], kind, pcm, entry["speech_end"])
     if entry.get("clicks"):
         left_out.append(f"{turn.name}: clicks")
     elif turn.speech_end > len(turn.pcm) / SPEECH_RATE - 0.02:
@@ -146,7 +146,7 @@ def _whole(folder: Path, kind: str, entry: dict[str, Any], left_out: list[str]) 
 def _of_call(folder: Path, entry: dict[str, Any], texts: set[str], left_out: list[str]) -> Iterator[Turn]:
     if "caller" not in entry["channels"]:
         return
-    pcm = _audio(folder / entry["file"], entry["channels"].index("caller"))
+    pcm = read_recording(folder / entry["file"], entry["channels"].index("caller")).at(SPEECH_RATE)
     spoken = [turn for turn in entry["turns"] if turn["who"] == "caller"]
     for turn, following in zip(spoken, [*spoken[1:], None], strict=True):
         name = f"{entry['file']} {turn['start']:g} s"
@@ -160,12 +160,6 @@ def _of_call(folder: Path, entry: dict[str, Any], texts: set[str], left_out: lis
         end = min(turn["end"] + FOLLOWING_S, following["start"] - 0.1 if following else np.inf)
         part = pcm[int(start * SPEECH_RATE) : int(min(end, len(pcm)) * SPEECH_RATE)]
         yield Turn(name, "calls", part, turn["end"] - start)
-
-
-def _audio(path: Path, channel: int) -> Pcm:
-    recording = read_recording(path, channel)
-    resampler = Resampler(recording.rate, SPEECH_RATE)
-    return np.concatenate([resampler(recording.pcm), resampler.flush()])
 
 
 class Bench:
