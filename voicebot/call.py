@@ -323,6 +323,10 @@ class Call:
             spare=spare and not self._engines.load.others_wait(self.call_id),
         )
 
+    def _words_so_far(self, reply: Reply) -> str | None:
+        """All words of its turn, or a guess as long as they are not known."""
+        return reply.text if reply.text is not None else self._reading.guess(reply.speech_end)
+
     def _words(self, reply: Reply) -> None:
         """What is known of the words of a turn that has paused, or is over."""
         reading = self._reading
@@ -335,7 +339,7 @@ class Call:
             if reading.failure:
                 reply.stop_answer()
                 reply.failure = reading.failure
-        words = reply.text if reply.text is not None else reading.guess(reply.speech_end)
+        words = self._words_so_far(reply)
         if words is not None and not reading.failure:
             if self._says_something(words):  # asked before a held bot goes on
                 self._answer(reply, words)
@@ -364,7 +368,7 @@ class Call:
         """Sound and words together; an unfinished phrase is not a finished turn, however it sounds."""
         if reply.sounds is None or reply is not self._next or not reply.record:
             return
-        text = reply.text if reply.text is not None else self._reading.guess(reply.speech_end)
+        text = self._words_so_far(reply)
         listening = bool(text) and not self._says_something(text or "")
         complete = 1.0 if listening else completeness(reply.sounds, text)
         self._act(self._core.completeness(self._loop.time(), reply.turn, reply.speech_end, complete))
@@ -375,10 +379,12 @@ class Call:
         if reply.answers is not None and same_words(reply.answers, words):
             return
         load, record = self._engines.load, reply.record
-        if not reply.committed and not load.may_speculate(self.call_id):
-            record.shed = True
-        if not reply.committed and not (self._config.turns.speculation and load.may_speculate(self.call_id)):
-            return
+        if not reply.committed:
+            if not self._config.turns.speculation:
+                return
+            if not load.may_speculate(self.call_id):
+                record.shed = True
+                return
         reply.stop_answer()
         self._started += 1
         record.started = self._started
