@@ -224,6 +224,24 @@ class Outcome:
 Script = Callable[[Line], Awaitable[Any]]
 
 
+def interrupting(after_s: float, for_s: float, *, greeting: bool = False) -> Script:
+    """A caller who speaks over the answer to a question, or over the greeting, and listens to what follows; gives
+    the moment at which that speech began."""
+
+    async def caller(line: Line) -> float:
+        if not greeting:
+            await line.hear_out()
+            await line.say(0.6)
+        await line.until("speaking")
+        await line.wait(after_s)
+        onset = await line.say(for_s)
+        await line.hear_out()
+        line.hang_up()
+        return onset
+
+    return caller
+
+
 def settings_of(**changes: dict[str, Any]) -> Config:
     config = load_config(ROOT / "configs" / "embedded.yaml")
     changes["turns"] = {"speculation": False, **changes.get("turns", {})}
@@ -389,18 +407,8 @@ def test_the_conversation_so_far_is_read_while_the_caller_speaks() -> None:
 
 @pytest.mark.parametrize("at", [0.0, 0.02, 0.2, 0.5, 1.003, 2.011, 3.019, 4.0271])
 def test_an_interruption_silences_the_bot_and_keeps_only_what_was_heard(at: float) -> None:
-    async def caller(line: Line) -> float:
-        await line.hear_out()
-        await line.say(0.6)
-        await line.until("speaking")
-        await line.wait(at)
-        onset = await line.say(1.0)
-        await line.hear_out()
-        line.hang_up()
-        return onset
-
     brain = Brain(slowly(LONG, 0.2), slowly("Bravo."))
-    out = call(caller, Ears("First?", "Second?"), brain)
+    out = call(interrupting(at, 1.0), Ears("First?", "Second?"), brain)
     onset = out.result
     first, second = out.records
     assert not audible(out.line.audio(onset + 0.3, out.start + second["marks_ms"]["first_packet"] / 1000))
@@ -429,16 +437,8 @@ def test_an_interruption_silences_the_bot_and_keeps_only_what_was_heard(at: floa
 
 
 def test_a_barge_in_at_the_first_packet_stores_no_word() -> None:
-    async def caller(line: Line) -> None:
-        await line.hear_out()
-        await line.say(0.6)
-        await line.until("speaking")
-        await line.say(0.6)
-        await line.hear_out()
-        line.hang_up()
-
     text = "Alpha " * 5  # words of 0.3 s, interrupted after some 0.28 s
-    out = call(caller, Ears("First?", "Second?"), Brain(slowly(text), slowly("Bravo.")))
+    out = call(interrupting(0.0, 0.6), Ears("First?", "Second?"), Brain(slowly(text), slowly("Bravo.")))
     assert out.records[0]["bot_text"] == ""
     assert out.records[0]["interrupted"] is True
 
@@ -448,17 +448,8 @@ def test_of_a_number_that_was_interrupted_nothing_is_heard(greeting: bool) -> No
     """Written as one word, spoken as six: 1.8 s. Without its spoken form two more words would be taken for heard."""
     text = "Alpha 777777 alpha alpha alpha."
 
-    async def caller(line: Line) -> None:
-        if not greeting:
-            await line.hear_out()
-            await line.say(0.6)
-        await line.until("speaking")
-        await line.wait(1.0)
-        await line.say(0.8)
-        await line.hear_out()
-        line.hang_up()
-
     agent = AGENT.model_copy(update={"greeting": text}) if greeting else AGENT
+    caller = interrupting(1.0, 0.8, greeting=greeting)
     out = call(caller, Ears("What?", "What?"), Brain(slowly(text), slowly("Bravo.")), agent=agent)
     assert out.line.finals()[0 if greeting else 1] == "Alpha"
 
@@ -500,16 +491,7 @@ def test_a_wordless_barge_in_resumes_and_nothing_is_lost(sound: str) -> None:
 
 @pytest.mark.parametrize("words_", ["Uh-huh, but wait.", "No.", "Yes."])
 def test_words_that_mean_something_over_the_bot_stop_it(words_: str) -> None:
-    async def caller(line: Line) -> None:
-        await line.hear_out()
-        await line.say(0.6)
-        await line.until("speaking")
-        await line.wait(1.5)
-        await line.say(0.4)
-        await line.hear_out()
-        line.hang_up()
-
-    out = call(caller, Ears("First?", words_), Brain(slowly(ALPHA), slowly("Bravo.")))
+    out = call(interrupting(1.5, 0.4), Ears("First?", words_), Brain(slowly(ALPHA), slowly("Bravo.")))
     assert [(r["interrupted"], r["user_text"]) for r in out.records] == [(True, "First?"), (False, words_)]
 
 

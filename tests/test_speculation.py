@@ -17,6 +17,7 @@ from tests.test_call import (
     Outcome,
     Voice,
     call,
+    interrupting,
     loudness,
     settings_of,
     slowly,
@@ -113,17 +114,8 @@ def test_a_failed_speculation_that_is_dropped_costs_nothing() -> None:
 
 
 def test_an_answer_begun_over_a_held_one_knows_what_of_it_was_heard() -> None:
-    async def caller(line: Line) -> None:
-        await line.hear_out()
-        await line.say(0.6)
-        await line.until("speaking")
-        await line.wait(2.0)
-        await line.say(1.0)
-        await line.hear_out()
-        line.hang_up()
-
     brain = Brain(slowly(LONG, 0.05), slowly("Bravo."))
-    out = call(caller, Ears("First?", "Second?"), brain, config=SPECULATIVE)
+    out = call(interrupting(2.0, 1.0), Ears("First?", "Second?"), brain, config=SPECULATIVE)
     first, second = out.records
     assert first["interrupted"]
     assert first["bot_text"]
