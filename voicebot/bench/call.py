@@ -110,11 +110,12 @@ async def _one_call(url: str, questions: Sequence[Path], waits: Waits) -> None:
 
 
 async def _hear_out(caller: Caller, since: float) -> None:
-    """Waits for the bot to speak, and for a second without a sound."""
+    """Waits for the bot to speak, to say that it listens, and for a second without a sound: a busy server
+    may be silent for longer between two sentences."""
 
     def silent() -> bool:
         loud = [at for at, sound in caller.heard if sound and at >= since]
-        return bool(loud) and caller.heard[-1][0] > loud[-1] + 1.0
+        return bool(loud) and caller.heard[-1][0] > loud[-1] + 1.0 and caller.states()[-1] == "listening"
 
     await caller.until(silent, "the end of what the bot says", END_S)
 
