@@ -228,7 +228,9 @@ async def test_a_call_with_a_loudspeaker(server: RunningServer, say: Callable[..
         assert record["interrupted"] is False, caller.events
         assert "pool" in record["user_text"].lower()
         await asyncio.sleep(2.5)  # the tail, and the longest wait for a turn's end
-        assert [event["turn"] for event in caller.of("transcript", role="user", final=True)] == [1], caller.events
+        assert [event["turn"] for event in caller.of("transcript", role="user", final=True)] == [1], (
+            caller.events
+        )
         assert caller.states()[-1] == "listening"
 
         caller.microphone.say(more)
