@@ -523,6 +523,26 @@ def test_a_cough_over_the_bot_changes_nothing() -> None:
     assert len(ears.heard) == 1
 
 
+def test_the_bot_is_silent_200_ms_after_the_caller_speaks() -> None:
+    """At the wire, on the virtual clock: what the detector needs, three windows, and a frame."""
+
+    async def caller(line: Line) -> float:
+        await line.hear_out()
+        await line.say(0.6)
+        await line.until("speaking")
+        await line.wait(0.8)
+        onset = await line.say(0.4)
+        await line.until("listening")
+        line.hang_up()
+        return onset
+
+    out = call(caller, Ears("First?", "Stop."), Brain(slowly(ALPHA), slowly("Bravo.")))
+    after = [(at, audible(pcm)) for at, pcm in out.line.sent if at >= out.result]
+    silent = next(at for at, sound in after if not sound)
+    assert silent <= out.result + 0.2
+    assert not any(sound for at, sound in after if silent < at < out.result + 0.4)
+
+
 def test_late_audio_of_a_cancelled_answer_is_never_heard() -> None:
     """The voice is slow: when the caller interrupts, most of the first answer's audio is still being made."""
 

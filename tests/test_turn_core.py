@@ -17,6 +17,7 @@ from voicebot.turns.core import (
     Bot,
     Caller,
     Commit,
+    Dip,
     Dropped,
     Event,
     IdleHangup,
@@ -31,7 +32,7 @@ from voicebot.turns.core import (
 from voicebot.turns.vad import WINDOW_S
 
 QUIET = {"idle_question_s": 0.0}
-MIN, BARGE, ENDPOINT = 0.096, 0.256, 0.608  # the defaults in seconds
+MIN, DIP, BARGE, ENDPOINT = 0.096, 0.096, 0.256, 0.608  # the defaults in seconds
 
 
 def turns_of(events: list[Event]) -> list[Event]:
@@ -152,16 +153,41 @@ def test_since_is_the_start_of_the_first_speech_window() -> None:
 def test_a_cough_over_the_bot_is_dropped() -> None:
     bench = Bench()
     bench.answering()
-    assert bench.speak(BARGE - WINDOW_S) == []
+    assert bench.speak(DIP - WINDOW_S) == []
     assert bench.hush(1.0) == [Dropped()]
     assert (bench.core.turn, bench.core.bot) == (1, Bot.AUDIBLE)
+
+
+def test_after_a_longer_cough_the_bot_goes_on() -> None:
+    bench = Bench()
+    bench.answering()
+    assert bench.speak(DIP) == [Dip()]
+    assert bench.speak(BARGE - DIP - WINDOW_S) == []
+    assert bench.hush(GAP_S - WINDOW_S) == []
+    assert bench.hush(2 * WINDOW_S) == [Resume(), Dropped()]
+    assert (bench.core.turn, bench.core.bot) == (1, Bot.AUDIBLE)
+
+
+def test_nothing_silences_what_may_not_be_interrupted() -> None:
+    bench = Bench()
+    bench.audible(interruptible=False)
+    assert bench.speak(BARGE - WINDOW_S) == []
+    assert bench.hush(1.0) == [Dropped()]
+
+
+def test_another_reply_that_begins_during_a_dip_is_silenced_too() -> None:
+    bench = Bench()
+    bench.answering()
+    assert bench.speak(DIP) == [Dip()]
+    assert bench.audible() == [Dip()]
+    assert bench.hush(1.0) == [Resume(), Dropped()]
 
 
 def test_barge_in_needs_barge_in_ms() -> None:
     bench = Bench()
     bench.answering()
     start = bench.now
-    assert bench.speak(BARGE - WINDOW_S) == []
+    assert bench.speak(BARGE - WINDOW_S) == [Dip()]
     assert bench.windows(1, 0.95) == [BargeIn(2, pytest.approx(start))]
     assert bench.core.bot is Bot.HELD
     [commit] = bench.hush(ENDPOINT + WINDOW_S)
@@ -173,7 +199,7 @@ def test_two_coughs_over_the_bot_do_not_add_up() -> None:
     bench.answering()
     for _ in range(4):
         bench.speak(BARGE - WINDOW_S)
-        assert bench.hush(GAP_S + WINDOW_S) == [Dropped()]
+        assert bench.hush(GAP_S + WINDOW_S) == [Resume(), Dropped()]
 
 
 def test_late_words_of_the_turn_are_judged_as_over_the_bot_once_it_is_audible() -> None:
@@ -183,8 +209,8 @@ def test_late_words_of_the_turn_are_judged_as_over_the_bot_once_it_is_audible() 
     bench.recognized(words=True)
     bench.windows(2, 0.95)
     assert bench.audible() == []
-    assert bench.windows(2, 0.95) == []
-    assert bench.hush(1.0) == [Dropped()]
+    assert bench.windows(2, 0.95) == [Dip()]
+    assert bench.hush(1.0) == [Resume(), Dropped()]
 
 
 # Rule 3: the end of a turn.
@@ -372,7 +398,7 @@ def test_resume_when_the_interruption_had_no_words() -> None:
     assert bench.core.bot is Bot.AUDIBLE
     bench.speak(0.4)  # and it can be interrupted again
     kinds = [type(event) for event in turns_of(bench.log)]
-    assert kinds == [SpeechStarted, Commit, BargeIn, Commit, BargeIn]
+    assert kinds == [SpeechStarted, Commit, Dip, BargeIn, Commit, Dip, BargeIn]
 
 
 def test_words_end_a_held_reply() -> None:
@@ -621,6 +647,12 @@ class Driver:
 
     # Events.
 
+    def hold(self) -> None:
+        assert self.playing and self.playing.step == "finish"
+        assert self.playing.interruptible, "what may not be interrupted was"
+        if self.playing.at is not None:
+            self.playing.left_s, self.playing.at = self.playing.at - self.now, None
+
     def act(self, events: list[Event]) -> None:
         for event in events:
             self.log.append((self.now, event))
@@ -631,13 +663,14 @@ class Driver:
                     assert event.since <= self.now
                     self.since[event.turn] = event.since
                     if isinstance(event, BargeIn):
-                        assert self.playing and self.playing.step == "finish" and self.playing.at is not None
-                        assert self.playing.interruptible, "what may not be interrupted was"
-                        self.playing.left_s, self.playing.at = self.playing.at - self.now, None
+                        self.hold()
                     else:
                         assert not (self.playing and self.playing.step == "finish"), (
                             "it is over the bot: a barge-in"
                         )
+                case Dip():
+                    assert self.playing and self.playing.at is not None, "nothing is heard, or it is held"
+                    self.hold()
                 case Pause():
                     assert self.paused is None, "a second pause without a word in between"
                     assert self.making is None, "work begins beside an open answer"

@@ -194,9 +194,10 @@ class Call:
             match event:
                 case core.SpeechStarted():
                     self._hear(event.since)
+                case core.Dip():
+                    self._hold()
                 case core.BargeIn():
-                    if self._playing:
-                        self._playing.playout.hold()
+                    self._hold()
                     self._hear(event.since)
                 case core.Resume():
                     if self._playing:
@@ -214,6 +215,10 @@ class Call:
         self._news.set()
         self._publish_state()
         self._engines.load.update(self.call_id, waiting=self._waited_for(), shed=self._shed_if_any())
+
+    def _hold(self) -> None:
+        if self._playing:
+            self._playing.playout.hold()
 
     def _hear(self, since: float) -> None:
         """A turn begins."""

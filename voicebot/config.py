@@ -149,6 +149,9 @@ class TurnsConfig(_Section):
     """Below this a window counts as silence; between the two the last decision holds."""
     min_speech_ms: int = Field(96, ge=32)
     """Shorter sounds are not speech, so that a click starts nothing; "no" is about 150 ms."""
+    dip_ms: int = Field(96, ge=32)
+    """Sound over the bot, taken for speech, that silences it at once; when no more than that follows, the
+    bot goes on where it was. At `barge_in_ms` or above it there are no such dips."""
     barge_in_ms: int = Field(256, ge=32)
     """Speech over the bot that stops it. Shorter sounds over the bot are dropped."""
     backchannels: frozenset[str] = frozenset(

@@ -8,8 +8,9 @@ The rules:
 1. The caller is SILENT, SPEAKING, or in a PAUSE. A window is speech from `vad_start` up, silence below
    `vad_stop`, and between the two what the window before it was.
 2. Speech counts once `min_speech_ms` of it came without a gap of GAP_S in between: `SpeechStarted`.
-   Over the audible bot, `barge_in_ms` are needed, and the event is `BargeIn`: the bot is HELD.
-   Shorter sounds are dropped: a click starts nothing and a cough stops nobody.
+   Over the audible bot, `dip_ms` silence it for a while (`Dip`), and `barge_in_ms` are a `BargeIn`: the
+   bot is HELD. Shorter sounds are dropped: a click starts nothing, and after a cough the bot goes on
+   where it was (`Resume`).
 3. After `pause_ms` of silence: `Pause`, so that work on an answer can begin; `Resumed` if the caller
    then goes on. After a longer wait the turn is over: `Commit`. The wait depends on how complete the
    turn sounds and reads (`completeness`), from `endpoint_min_ms` to `endpoint_max_ms`, and is
@@ -55,6 +56,11 @@ class SpeechStarted:
 
     turn: int
     since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Dip:
+    """A sound over the bot that may become speech: hold the bot until `BargeIn` or `Resume` says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +112,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The interruption had no words: go on speaking where the bot was held."""
+    """The interruption had no words, or was too short: go on speaking where the bot was held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +127,7 @@ class IdleHangup:
 
 Event = (
     SpeechStarted
+    | Dip
     | BargeIn
     | Pause
     | Resumed
@@ -166,6 +173,7 @@ class TurnCore:
         self._open = False  # rule 4: self.turn is committed, but not yet answered or void
         self._sealed = False  # rule 3: the open turn cannot be retracted
         self._interruptible = True
+        self._dipped = False  # rule 2: by the sound being heard
         self._quiet_since = now
         self._questions = 0
 
@@ -191,11 +199,13 @@ class TurnCore:
         """The first audible packet of what the bot says was sent."""
         self.bot = Bot.AUDIBLE
         self._interruptible = interruptible
+        self._dipped = False  # that was another reply
         return self._close(now)
 
     def finished(self, now: float) -> list[Event]:
         """What the bot had to say was sent to its end, or failed; nothing is in the making."""
         self.bot = Bot.QUIET
+        self._dipped = False
         self._quiet_since = now
         return self._close(now)
 
@@ -279,8 +289,10 @@ class TurnCore:
 
     def _confirm(self, now: float) -> list[Event]:
         """Rule 2: from here on it is speech, if it may be."""
-        if self._confirmed or not self._enough() or self._withheld() or self._sealed:
+        if self._confirmed or self._withheld() or self._sealed:
             return []
+        if not self._enough():
+            return self._dip()
         self._confirmed = True
         if self._open:  # rule 4
             self._open = False
@@ -291,20 +303,32 @@ class TurnCore:
         self._turn_start = self._speech_start
         if self.bot is Bot.AUDIBLE:
             self.bot = Bot.HELD
+            self._dipped = False
             return [BargeIn(self.turn, self._speech_start)]
         return [SpeechStarted(self.turn, self._speech_start)]
 
     def _enough(self) -> bool:
         """Rule 2: long enough to be speech. Half a window of tolerance, since sums of 32 ms are not exact."""
         over_bot = self.bot is Bot.AUDIBLE
-        needed_ms = self._turns.barge_in_ms if over_bot else self._turns.min_speech_ms
+        return self._voiced_for(self._turns.barge_in_ms if over_bot else self._turns.min_speech_ms)
+
+    def _voiced_for(self, needed_ms: int) -> bool:
         return (self._voiced_s + WINDOW_S / 2) * 1000 >= needed_ms
+
+    def _dip(self) -> list[Event]:
+        """Rule 2: the bot falls silent before it is sure that somebody speaks."""
+        if self.bot is not Bot.AUDIBLE or self._dipped or not self._voiced_for(self._turns.dip_ms):
+            return []
+        self._dipped = True
+        return [Dip()]
 
     def _end_of_speech(self, now: float) -> list[Event]:
         self.caller = Caller.SILENT
         self._was_speech = False
-        if not self._confirmed:
-            return [Dropped()]  # noise: the idle count goes on
+        if not self._confirmed:  # noise: the idle count goes on
+            resumed: list[Event] = [Resume()] if self._dipped else []
+            self._dipped = False
+            return [*resumed, Dropped()]
         self._confirmed = self._paused = False
         self._open = True
         self._sealed = now >= self._turn_start + self._turns.max_turn_s
